@@ -16,7 +16,7 @@ from schemas.config.config import PushConfig
 from schemas.config.config_io import to_yaml
 from schemas.errors import ConfigError, DataError
 from tests.components.saved_model_pusher.served_models import evaluated_sample
-from tests.detection.export.exported_models import random_detector, random_images, write_training
+from tests.detection.export.exported_models import export_config, random_detector, random_images, write_training
 from tests.detection.fake_detector import save_fake_detector
 from tests.detection.training.tiny_run import CATEGORIES, tiny_config
 
@@ -25,7 +25,7 @@ from tests.detection.training.tiny_run import CATEGORIES, tiny_config
 def stretching(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model trained in bfloat16 on stretched images."""
     folder = write_training(tmp_path_factory.mktemp("training"), random_detector())
-    config = tiny_config("model.resize.mode=stretch", "train.precision=mixed_bfloat16")
+    config = export_config("model.resize.mode=stretch", "train.precision=mixed_bfloat16")
     (folder / CONFIG_YAML).write_text(to_yaml(config))
     return folder
 

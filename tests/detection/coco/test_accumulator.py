@@ -1,4 +1,4 @@
-"""Merging evaluations: any split, any order, through bytes."""
+"""Merging evaluations; test_equality.py does it in any split and order, through bytes."""
 
 from typing import Any
 
@@ -19,25 +19,6 @@ def _add(
         [a for a in ground_truth["annotations"] if a["image_id"] in ids],
         [d for d in detections if d["image_id"] in ids],
     )
-
-
-@pytest.mark.parametrize("seed", range(100, 110))
-def test_shuffled_shards_equal_the_whole(seed: int) -> None:
-    ground_truth, detections = generate(seed)
-    rng = np.random.default_rng(seed)
-    images = [ground_truth["images"][i] for i in rng.permutation(len(ground_truth["images"]))]
-    shards = [MetricsAccumulator(ground_truth["categories"]) for _ in range(3)]
-    for image in images:
-        _add(shards[rng.integers(3)], [image], ground_truth, detections)
-    merged = MetricsAccumulator(ground_truth["categories"])
-    for shard in reversed(shards):
-        merged.merge(MetricsAccumulator.from_bytes(shard.to_bytes(), ground_truth["categories"]))
-    whole, result = evaluate(ground_truth, detections), merged.result()
-    arrays = MetricsAccumulator.arrays_of_states((shard.to_bytes() for shard in shards), ground_truth["categories"])
-    np.testing.assert_array_equal(result.stats, whole.stats)
-    for name in ("precision", "recall", "scores"):
-        np.testing.assert_array_equal(getattr(result, name), getattr(whole, name))
-        np.testing.assert_array_equal(getattr(arrays, name), getattr(whole, name))
 
 
 def test_result_may_be_asked_for_in_between() -> None:

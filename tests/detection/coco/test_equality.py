@@ -9,7 +9,7 @@ import pytest
 
 from detection.coco import CocoMetrics, MetricsAccumulator, evaluate
 from detection.coco.params import Params, make_params
-from detection.coco.partitions import metrics_of_partitions, partitions_of
+from detection.coco.partitions import WHOLE, Partition, metrics_of_partitions, partitions_of
 from schemas.metrics import METRIC_DEFINITIONS
 from tests.detection.coco.awkward_cases import Case, awkward_case, reference, stats_are_comparable
 from tests.detection.coco.generated_cases import detections_near
@@ -30,9 +30,10 @@ def test_generated_cases(first: int, iou_type: str) -> None:
         metrics = evaluate(case.ground_truth, case.detections, iou_type, **case.params)
         _assert_equal(metrics, expected, f"{iou_type} {seed}", stats=stats_are_comparable(case, iou_type))
         params = make_params(iou_type, **case.params)
-        _assert_same(_in_shards(case, params, np.random.default_rng(seed)), metrics)
+        rng = np.random.default_rng(seed)
+        _assert_shards_are(metrics, case, params, rng)
         if seed % 5 == 0:
-            _assert_same(_in_parts(case, params), metrics)
+            _assert_same(_in_parts(case, params, rng), metrics)
 
 
 def test_the_cases_are_awkward() -> None:
@@ -67,7 +68,7 @@ def test_real_annotations(shared_data: Path, iou_type: str, split: str) -> None:
     metrics = evaluate(path, detections, iou_type)
     assert 0.05 < metrics.by_name["AP"] < 0.95
     _assert_equal(metrics, reference(case, iou_type), split, stats=True)
-    _assert_same(_in_shards(case, make_params(iou_type), np.random.default_rng(1)), metrics)
+    _assert_shards_are(metrics, case, make_params(iou_type), np.random.default_rng(1))
 
 
 def _assert_equal(metrics: CocoMetrics, expected: Any, what: str, *, stats: bool) -> None:
@@ -85,10 +86,9 @@ def _assert_same(metrics: CocoMetrics, whole: CocoMetrics) -> None:
     assert metrics.per_category == whole.per_category
 
 
-def _in_shards(case: Case, params: Params, rng: np.random.Generator) -> CocoMetrics:
-    """Images in another order, over several accumulators that travel as bytes."""
-    categories = case.ground_truth["categories"]
-    shards = [MetricsAccumulator(categories, params) for _ in range(3)]
+def _shards(case: Case, params: Params, rng: np.random.Generator, partition: Partition = WHOLE) -> list[bytes]:
+    """Images in another order, over several accumulators, as bytes."""
+    shards = [MetricsAccumulator(case.ground_truth["categories"], params, partition=partition) for _ in range(3)]
     images = [case.ground_truth["images"][position] for position in rng.permutation(len(case.ground_truth["images"]))]
     while images:
         some = [images.pop() for _ in range(min(len(images), int(rng.integers(1, 5))))]
@@ -98,16 +98,31 @@ def _in_shards(case: Case, params: Params, rng: np.random.Generator) -> CocoMetr
             [entry for entry in case.ground_truth["annotations"] if entry["image_id"] in ids],
             [entry for entry in case.detections if entry["image_id"] in ids],
         )
-    merged = MetricsAccumulator(categories, params)
-    for shard in shards:
-        merged.merge(MetricsAccumulator.from_bytes(shard.to_bytes(), categories, params))
-    return merged.result()
+    return [shard.to_bytes() for shard in shards]
 
 
-def _in_parts(case: Case, params: Params) -> CocoMetrics:
-    arrays = {}
-    for partition in partitions_of(case.ground_truth["categories"], params):
-        accumulator = MetricsAccumulator(case.ground_truth["categories"], params, partition=partition)
-        accumulator.add(case.ground_truth["images"], case.ground_truth["annotations"], case.detections)
-        arrays[partition] = accumulator.arrays()
-    return metrics_of_partitions(arrays, case.ground_truth["categories"], params)
+def _merged(states: list[bytes], case: Case, params: Params, partition: Partition = WHOLE) -> MetricsAccumulator:
+    categories = case.ground_truth["categories"]
+    merged = MetricsAccumulator(categories, params, partition=partition)
+    for state in states:
+        merged.merge(MetricsAccumulator.from_bytes(state, categories, params, partition=partition))
+    return merged
+
+
+def _assert_shards_are(metrics: CocoMetrics, case: Case, params: Params, rng: np.random.Generator) -> None:
+    states = _shards(case, params, rng)
+    _assert_same(_merged(states, case, params).result(), metrics)
+    arrays = MetricsAccumulator.arrays_of_states(iter(states), case.ground_truth["categories"], params)
+    for name in _ARRAYS:
+        np.testing.assert_array_equal(getattr(arrays, name), getattr(metrics, name))
+
+
+def _in_parts(case: Case, params: Params, rng: np.random.Generator) -> CocoMetrics:
+    categories = case.ground_truth["categories"]
+    partitions = partitions_of(categories, params)
+    assert len(partitions) == len(params.area_ranges) * (len(categories) if params.use_cats else 1)
+    arrays = {
+        partition: _merged(_shards(case, params, rng, partition), case, params, partition).arrays()
+        for partition in partitions
+    }
+    return metrics_of_partitions(arrays, categories, params)

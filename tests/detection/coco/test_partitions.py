@@ -1,44 +1,15 @@
-"""An evaluation divided by category and area range equals the undivided one, bit for bit."""
+"""Parts of an evaluation by category and area range; test_equality.py puts them together in shards."""
 
 from typing import Any
 
 import numpy as np
 import pytest
 
-from detection.coco import CocoMetrics, MetricsAccumulator, evaluate
+from detection.coco import MetricsAccumulator, evaluate
 from detection.coco.params import make_params
 from detection.coco.partitions import Partition, metrics_of_partitions, partitions_of
 from schemas.errors import ConfigError
-from schemas.metrics import METRIC_DEFINITIONS
 from tests.detection.coco.generated_cases import generate
-
-
-def assert_same(metrics: CocoMetrics, whole: CocoMetrics) -> None:
-    for name in ("precision", "recall", "scores"):
-        np.testing.assert_array_equal(getattr(metrics, name), getattr(whole, name))
-    assert metrics.by_name == whole.by_name
-    assert metrics.per_category == whole.per_category
-
-
-@pytest.mark.parametrize("use_cats", [True, False])
-@pytest.mark.parametrize("iou_type", METRIC_DEFINITIONS)
-@pytest.mark.parametrize("seed", range(5))
-def test_parts_in_shards_make_the_whole(seed: int, iou_type: str, use_cats: bool) -> None:
-    ground_truth, detections = generate(seed)
-    categories, params = ground_truth["categories"], make_params(iou_type, use_cats=use_cats)
-    arrays = {}
-    for partition in partitions_of(categories, params):
-        shards = [MetricsAccumulator(categories, params, partition=partition) for _ in range(2)]
-        for position, image in enumerate(ground_truth["images"]):
-            _add(shards[position % 2], image, ground_truth, detections)
-        first, second = (
-            MetricsAccumulator.from_bytes(shard.to_bytes(), categories, params, partition=partition) for shard in shards
-        )
-        second.merge(first)
-        arrays[partition] = second.arrays()
-    assert len(arrays) == len(params.area_ranges) * (4 if use_cats else 1)
-    whole = evaluate(ground_truth, detections, iou_type, use_cats=use_cats)
-    assert_same(metrics_of_partitions(arrays, categories, params), whole)
 
 
 def test_rows_and_parts_of_several_sizes() -> None:
@@ -59,7 +30,9 @@ def test_rows_and_parts_of_several_sizes() -> None:
         accumulator = MetricsAccumulator(ground_truth["categories"], params, partition=partition)
         accumulator.add(ground_truth["images"], ground_truth["annotations"], rows)
         arrays[partition] = accumulator.arrays()
-    assert_same(metrics_of_partitions(arrays, ground_truth["categories"], params), evaluate(ground_truth, rows))
+    found, whole = metrics_of_partitions(arrays, ground_truth["categories"], params), evaluate(ground_truth, rows)
+    for name in ("precision", "recall", "scores"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(whole, name))
 
 
 def test_a_part_keeps_what_is_its_own() -> None:
@@ -109,11 +82,3 @@ def test_each_part_once() -> None:
 def test_a_part_has_no_metrics() -> None:
     with pytest.raises(ConfigError, match="has no metrics by itself"):
         MetricsAccumulator(generate(0)[0]["categories"], partition=Partition(2)).result()
-
-
-def _add(accumulator: MetricsAccumulator, image: Any, ground_truth: dict[str, Any], detections: list[Any]) -> None:
-    accumulator.add(
-        [image],
-        [a for a in ground_truth["annotations"] if a["image_id"] == image["id"]],
-        [d for d in detections if d["image_id"] == image["id"]],
-    )

@@ -23,24 +23,30 @@ from detection.models.detector import Detector, variables_by_path
 from detection.models.registry import detector_from_config
 from detection.types import EncodedImage
 from schemas.artifacts import CHECKPOINTS, CLIENT_PY, CONFIG_YAML, EMA_PART, LABELS_JSON, MODEL_PART, STEP_PART
+from schemas.config.config import Config
 from schemas.config.config_io import to_yaml
+from tests.detection import tiny_dense
 from tests.detection.training.tiny_run import CATEGORIES, tiny_config
 
 STEP = 7
-SIDE = 64  # of the detector's input
 SIZES = [(64, 64), (40, 80), (90, 33), (64, 50)]  # of the images: that of the input, wide, tall, smaller
 
 CUSTOM = 32  # BuiltinOperator.CUSTOM; TensorFlow's ops (flex) are custom ones, too
 
 
+def export_config(*assignments: str) -> Config:
+    """The configuration of `random_detector`, with some keys changed."""
+    return tiny_config(*tiny_dense.KEYS, *assignments)
+
+
 def random_detector() -> Detector:
     """A detector whose scores differ by much more than the rounding of any runtime, with boxes as large as anchors."""
     keras.utils.set_random_seed(0)
-    detector = detector_from_config(tiny_config().model, CATEGORIES)
+    detector = detector_from_config(export_config().model, CATEGORIES)
     random = np.random.default_rng(0)
     for variable in detector.variables:
         if "kernel" in variable.path:
-            spread = 0.05 if "predict" not in variable.path else 0.1 if "box" in variable.path else 1.0
+            spread = {"class_net": 1.0, "box_net": 0.1}.get(variable.path.split("/")[0], 0.05)
             variable.assign(variable.numpy() + random.normal(0, spread, variable.shape))
     return detector
 
@@ -48,7 +54,7 @@ def random_detector() -> Detector:
 def write_training(folder: Path, detector: Detector) -> Path:
     """Writes a folder as `train` leaves it."""
     write_checkpoint(folder, detector, step=STEP)
-    (folder / CONFIG_YAML).write_text(to_yaml(tiny_config()))
+    (folder / CONFIG_YAML).write_text(to_yaml(export_config()))
     (folder / LABELS_JSON).write_text(json.dumps(CATEGORIES))
     return folder
 

@@ -1,6 +1,6 @@
 """The functions of the exported client against TensorFlow's resize and the masks of `predict`.
 
-Whole programs are compared in test_export.py (LiteRT), test_onnx_model.py and test_mask_files.py.
+Whole programs are compared in test_mask_files.py and test_keypoint_files.py (LiteRT), and in test_onnx_model.py.
 """
 
 from pathlib import Path

@@ -13,7 +13,8 @@ from detection.models.detector import Detector
 from detection.models.layers.batch_norm import batch_norms
 from detection.ops.masks import rle_of_crop
 from detection.types import EncodedImage
-from tests.detection.export.exported_models import SIDE, random_detector
+from tests.detection.export.exported_models import random_detector
+from tests.detection.tiny_dense import SIDE
 
 
 class Listed(SignatureDetector):

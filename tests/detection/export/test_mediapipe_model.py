@@ -18,14 +18,14 @@ from detection.types import Resizing
 from schemas import serving
 from schemas.config.input_size import ResizeConfig
 from schemas.errors import ConfigError, DataError
-from tests.detection.export.exported_models import built_in_ops, random_detector
+from tests.detection.export.exported_models import built_in_ops, export_config, random_detector
 from tests.detection.export.mediapipe.detector_process import Detection
-from tests.detection.training.tiny_run import CATEGORIES, tiny_config
+from tests.detection.training.tiny_run import CATEGORIES
 
 Detect = Callable[..., list[list[Detection]]]
 Array = np.ndarray[Any, Any]
 
-SCORE = 0.018  # of a network with random weights
+SCORE = 0.03  # of a network with random weights; each image has fewer detections above it than a file has places
 # The first has no name: an output of the network without a category.
 UNNAMED: list[dict[str, Any]] = [
     {"id": 3, "name": None},
@@ -46,7 +46,7 @@ def stretching(**postprocess: Any) -> Detector:
     """`random_detector`, whose images are stretched."""
     keys = {"score_threshold": 0.01, **postprocess}
     assignments = [f"model.postprocess.{key}={value}" for key, value in keys.items()]
-    config = tiny_config("model.resize.mode=stretch", *assignments)
+    config = export_config("model.resize.mode=stretch", *assignments)
     detector = detector_from_config(config.model, CATEGORIES)
     for variable, value in zip(detector.variables, random_detector().variables, strict=True):
         variable.assign(value)
@@ -166,9 +166,8 @@ def test_mediapipe_finds_what_an_int8_file_finds(
         expected = scores[scores > SCORE]
         # Many of the quantised scores are equal, and the order of equal ones decides what is suppressed.
         assert abs(len(found) - len(expected)) <= 1
-        both = min(len(found), len(expected))
-        np.testing.assert_allclose(found[:both], expected[:both], atol=0.01)
-        assert found
+        for some, others in ((found, expected), (expected, found)):
+            assert sum(np.abs(np.subtract(others, score)).min() > 1e-3 for score in some) <= 2
 
 
 @pytest.mark.extended  # half a minute each, D3 to D7 minutes

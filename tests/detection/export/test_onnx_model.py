@@ -19,7 +19,6 @@ from detection.types import EncodedImage
 from schemas.artifacts import MODEL_JSON, ONNX_FILE
 from schemas.errors import ConfigError, DataError
 from tests.detection.export.exported_models import (
-    SIDE,
     assert_same_results,
     client_results,
     random_detector,
@@ -27,6 +26,7 @@ from tests.detection.export.exported_models import (
     write_file,
     write_images,
 )
+from tests.detection.tiny_dense import SIDE
 from tests.detection.training.tiny_run import CATEGORIES
 
 onnx = pytest.importorskip("onnx", reason="the extra `onnx` is not installed")

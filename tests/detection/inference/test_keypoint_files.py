@@ -20,7 +20,8 @@ from detection.inference.results import joined
 from detection.models.detector import Detector
 from detection.models.registry import build_detector
 from schemas.artifacts import MODEL_JSON
-from tests.detection.export.exported_models import SIDE, assert_same_results, client_results, random_images, write_file
+from tests.detection.export.exported_models import assert_same_results, client_results, random_images, write_file
+from tests.detection.tiny_dense import SIDE
 from tests.detection.training.tiny_run import CATEGORIES
 
 

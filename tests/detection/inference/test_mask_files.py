@@ -19,17 +19,19 @@ from detection.models.detector import Detector
 from detection.models.registry import build_detector
 from detection.types import EncodedImage, ImageInfo
 from tests.detection.export.exported_models import (
-    SIDE,
     assert_same_results,
     built_in_ops,
     client_results,
     random_images,
     write_file,
 )
+from tests.detection.tiny_dense import SIDE, TWO_BLOCKS
 from tests.detection.training.tiny_run import CATEGORIES
 
 SMALL = {
-    "min_level": 4,
+    "backbone": {"name": TWO_BLOCKS},
+    "min_level": 3,
+    "max_level": 4,
     "neck": {"filters": 16},
     "anchors": {"scale": 1.0},
     "rpn": {"test": {"post_nms_top_k": 30}},
@@ -51,7 +53,7 @@ def build() -> Detector:
     random = np.random.default_rng(0)
     for variable in detector.variables:
         if variable.path.endswith(("class/kernel", "score/kernel", "mask/kernel")):
-            variable.assign(random.normal(0, 1, variable.shape))
+            variable.assign(random.normal(0, 1.5, variable.shape))
     return detector
 
 

@@ -20,12 +20,13 @@ from detection.types import Labels
 from schemas.artifacts import CONFIG_YAML, EXTRA_FILES, LABELS_JSON
 from schemas.config.config_io import to_yaml
 from schemas.errors import DataError
+from tests.detection.export.exported_models import export_config
 from tests.detection.synthetic import CATEGORY_IDS, example
-from tests.detection.training.tiny_run import CATEGORIES, tiny_config
+from tests.detection.tiny_dense import SIDE
+from tests.detection.training.tiny_run import CATEGORIES
 from tests.storage_emulator.fixture import Bucket
 from tests.storage_emulator.folders import upload
 
-SIDE = 64
 GROUND_TRUTH = [  # pixel boxes (ymin, xmin, ymax, xmax) and category ids; asymmetric on purpose
     ([[5, 10, 30, 50]], [3]),
     ([[0, 0, 20, 12], [30, 8, 60, 33]], [40, 7]),
@@ -37,7 +38,7 @@ GROUND_TRUTH = [  # pixel boxes (ymin, xmin, ymax, xmax) and category ids; asymm
 
 @pytest.fixture(scope="module")
 def detector() -> Detector:
-    detector = detector_from_config(tiny_config().model, CATEGORIES)
+    detector = detector_from_config(export_config().model, CATEGORIES)
     random = np.random.default_rng(0)
     for variable in detector.variables:
         if "kernel" in variable.path:
@@ -48,7 +49,7 @@ def detector() -> Detector:
 @pytest.fixture(scope="module")
 def exported(detector: Detector, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("exported") / "model"
-    export_saved_model(detector, folder, categories=CATEGORIES, config_yaml=to_yaml(tiny_config()))
+    export_saved_model(detector, folder, categories=CATEGORIES, config_yaml=to_yaml(export_config()))
     return folder
 
 
@@ -76,7 +77,7 @@ def test_a_model_on_cloud_storage(gcs: Bucket, exported: Path, tmp_path: Path, m
 
 def test_the_restored_detector_is_the_exported_one(detector: Detector, exported: Path) -> None:
     trained = load_trained(exported)
-    assert (trained.categories, trained.config) == (CATEGORIES, tiny_config())
+    assert (trained.categories, trained.config) == (CATEGORIES, export_config())
     restored = trained.detector
     assert [variable.path for variable in restored.variables] == [variable.path for variable in detector.variables]
     for one, other in zip(restored.variables, detector.variables, strict=True):
@@ -124,7 +125,7 @@ def test_crowds_that_training_ignored_are_no_background(
     assert float(ignored["class_loss"]) < 0.9 * float(dropped["class_loss"])
     model = shutil.copytree(exported, tmp_path / "model")
     for crowds, expected in (("drop", dropped), ("ignore", ignored)):
-        (model / EXTRA_FILES / CONFIG_YAML).write_text(to_yaml(tiny_config(f"train.crowds={crowds}")))
+        (model / EXTRA_FILES / CONFIG_YAML).write_text(to_yaml(export_config(f"train.crowds={crowds}")))
         losses = mean_losses(model, [record], category_ids=CATEGORY_IDS, batch_size=1)
         for name, value in expected.items():
             assert losses[name] == pytest.approx(float(value), rel=1e-4), (crowds, name)
@@ -142,7 +143,7 @@ def test_what_has_no_losses_is_refused(exported: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     shutil.copytree(exported, other)
     config = other / EXTRA_FILES / CONFIG_YAML
-    config.write_text(to_yaml(tiny_config("model.overrides={neck: {filters: 24, cells: 1}, head: {layers: 1}}")))
+    config.write_text(to_yaml(export_config("model.overrides.neck.filters=[24]")))
     with pytest.raises(DataError, match="does not match its configuration"):
         load_trained(other)
     (other / EXTRA_FILES / LABELS_JSON).unlink()

@@ -24,7 +24,8 @@ from schemas.artifacts import (
 )
 from schemas.config.config_io import to_yaml
 from schemas.errors import DataError
-from tests.detection.training.tiny_run import CATEGORIES, tiny_config
+from tests.detection.export.exported_models import export_config
+from tests.detection.training.tiny_run import CATEGORIES
 from tests.storage_emulator.fixture import Bucket
 from tests.storage_emulator.folders import upload
 
@@ -33,7 +34,7 @@ EMA_STEM, RAW_STEM = 0.25, 0.75  # all values of the stem's kernel
 
 
 def _write_checkpoint(folder: Path, *, with_ema: bool = True) -> None:
-    detector = detector_from_config(tiny_config().model, CATEGORIES)
+    detector = detector_from_config(export_config().model, CATEGORIES)
     stem = detector.backbone.stem.conv.kernel
     stem.assign(tf.fill(stem.shape, RAW_STEM))
     parts = {MODEL_PART: variables_by_path(detector.variables), STEP_PART: tf.Variable(STEP, dtype=tf.int64)}
@@ -45,7 +46,7 @@ def _write_checkpoint(folder: Path, *, with_ema: bool = True) -> None:
 def _write_output(folder: Path, *assignments: str, with_ema: bool = True) -> Path:
     """Writes a folder like the output of `train`."""
     _write_checkpoint(folder / CHECKPOINTS, with_ema=with_ema)
-    (folder / CONFIG_YAML).write_text(to_yaml(tiny_config(*assignments)))
+    (folder / CONFIG_YAML).write_text(to_yaml(export_config(*assignments)))
     (folder / LABELS_JSON).write_text(json.dumps(CATEGORIES))
     return folder
 
@@ -63,7 +64,7 @@ def _stem(detector: object) -> float:
 
 def test_the_choice_of_weights(output: Path) -> None:
     auto, ema, raw = (load_trained(output, weights=weights) for weights in ("auto", "ema", "raw"))
-    assert (auto.categories, auto.config) == (CATEGORIES, tiny_config())
+    assert (auto.categories, auto.config) == (CATEGORIES, export_config())
     assert auto.exported_from == ema.exported_from == ExportedFrom(STEP, "ema")
     assert raw.exported_from == ExportedFrom(STEP, "raw")
     assert (_stem(auto.detector), _stem(ema.detector), _stem(raw.detector)) == (EMA_STEM, EMA_STEM, RAW_STEM)
@@ -104,7 +105,7 @@ def test_weights_without_descriptions_are_refused(tmp_path: Path) -> None:
     _write_checkpoint(tmp_path)
     with pytest.raises(DataError, match=r"no config\.yaml beside its weights\. .* with import-checkpoint"):
         load_trained(tmp_path)
-    (tmp_path / CONFIG_YAML).write_text(to_yaml(tiny_config()))
+    (tmp_path / CONFIG_YAML).write_text(to_yaml(export_config()))
     with pytest.raises(DataError, match=r"no categories\.json beside its weights"):
         load_trained(tmp_path)
     (tmp_path / LABELS_JSON).write_text(json.dumps(CATEGORIES[:1]))

@@ -1,7 +1,6 @@
 """Masks and keypoints from the exported signatures to COCO results."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +8,7 @@ import tensorflow as tf
 from PIL import Image
 from pycocotools import mask as masks
 
-from detection.inference.formats.saved_model import SavedModelDetector, _require_detections, signature_iou_types
+from detection.inference.formats.saved_model import SavedModelDetector, signature_iou_types
 from detection.inference.restore import load_trained
 from detection.inference.results import Results, joined, results_from_outputs
 from detection.types import EncodedImage
@@ -199,33 +198,6 @@ def test_what_a_model_gives_is_known_without_loading_it(tmp_path: Path, crops: P
     (model / "saved_model.pb").write_bytes(b"\xff" * 40)
     with pytest.raises(DataError, match=r"boxes: the SavedModel does not load"):
         signature_iou_types(model)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (
-            {"detection_masks": np.zeros((1, 2, 28))},
-            r"outputs of the model are not detections: .* detection_masks \[1, 2, 28\]",
-        ),
-        ({"detection_masks": np.full((1, 2, 28, 28), np.nan)}, "that are not finite"),
-        ({"detection_masks": np.full((1, 2, 28), b"04", object)}, "outputs of the model are not detections"),
-        ({"detection_keypoints": np.zeros((1, 2, 17, 2))}, "outputs of the model are not detections"),
-        ({"detection_keypoints": np.full((1, 2, 17, 3), np.inf)}, "that are not finite"),
-    ],
-)
-def test_damaged_outputs_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
-    outputs = {
-        "detection_boxes": np.zeros((1, 2, 4)),
-        "detection_scores": np.zeros((1, 2)),
-        "detection_classes": np.ones((1, 2)),
-        "num_detections": np.array([2]),
-        "detection_masks": np.zeros((1, 2, 28, 28)),
-        "detection_keypoints": np.zeros((1, 2, 17, 3)),
-    }
-    _require_detections(outputs, 1, tmp_path)
-    with pytest.raises(DataError, match=message):
-        _require_detections(outputs | changes, 1, tmp_path)
 
 
 def test_an_image_larger_than_its_pasted_masks_is_named(

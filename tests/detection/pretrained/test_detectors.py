@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from PIL import Image
 
 from detection import load_detector
 from detection.pretrained import detectors
@@ -51,13 +50,6 @@ def test_a_detector_is_fetched_once_and_computes_what_the_original_does(
     monkeypatch.setenv("COCOFLOW_WEIGHTS", cache)
     monkeypatch.setitem(COCO_DETECTORS, D0.name, publication)
     assert cached_detector(D0.name, cache) is None
-    # A person's first command: a published detector by its name, a photograph, a folder for the picture.
-    (entry,) = write_images(tmp_path / "photos", 1)
-    arguments = ["--model", D0.name, "--images", tmp_path / "photos", "--draw", tmp_path / "drawn"]
-    assert main(["predict", *map(str, arguments)]) == 0
-    with Image.open(tmp_path / "drawn" / entry["file_name"]) as picture:
-        assert picture.size == (entry["width"], entry["height"])
-
     folder = find_model(D0.name)
     assert find_detector(publication, cache, fetches=False) == folder == cached_detector(D0.name, cache)
     assert publisher.asked == [PATH]

@@ -1,25 +1,28 @@
+import functools
 import hashlib
 import importlib
 import socket
 import urllib.error
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.models.backbones.resnet import RESNET_PIXEL_MEAN, RESNETS, ResNet, ResNetLayout
+from detection.models.backbones.efficientnet import EfficientNet
+from detection.models.backbones.efficientnet_spec import BACKBONES, EfficientNetLayout
+from detection.models.backbones.resnet import RESNET_PIXEL_MEAN, RESNETS, ResNet, ResNetLayout, ResNetSpec
 from detection.models.detector import Detector
-from detection.models.efficientdet.model import EfficientDet
-from detection.models.registry import build_detector
+from detection.pretrained import imagenet
 from detection.pretrained.imagenet import find_weights_file, load_imagenet_weights
 from schemas.errors import ConfigError, DataError
 from tests.detection.training.tiny_detector import TinyConfig
 
 SIDE = 64
 BATCH_NORM = {"momentum": 0.9, "epsilon": 1e-2}
+SHORT_RESNET = ResNetSpec((1, 1, 1, 1))
 
 
 @pytest.fixture(autouse=True)
@@ -29,17 +32,13 @@ def _fetching_is_allowed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
 
 
-# The last layers at strides 8, 16 and 32 of keras.applications' EfficientNetB0.
-THEIR_LEVELS = ("block3b_add", "block5c_add", "block7a_project_bn")
-
-
 @pytest.fixture(scope="module")
 def theirs() -> keras.Model:
-    """An EfficientNetB0 with random weights and statistics, its normalisation the identity."""
-    model = keras.applications.EfficientNetB0(weights=None, include_top=False, input_shape=(SIDE, SIDE, 3))
+    """An EfficientNetB1 with random weights and statistics, its normalisation the identity, and a classifier."""
+    model = keras.applications.EfficientNetB1(weights=None, input_shape=(SIDE, SIDE, 3))
     random = np.random.default_rng(0)
     for layer in model.layers:
-        if layer.name == "normalization":
+        if isinstance(layer, keras.layers.Normalization):
             continue
         values = layer.get_weights()
         if isinstance(layer, keras.layers.BatchNormalization):
@@ -48,88 +47,104 @@ def theirs() -> keras.Model:
     return model
 
 
-def _detector(**overrides: Any) -> EfficientDet:
-    small = {"neck": {"cells": 1}, "head": {"layers": 1}, "max_level": 5}
-    detector = build_detector("efficientdet-d0", num_classes=3, image_size=SIDE, overrides=small | overrides)
-    assert isinstance(detector, EfficientDet)
-    return detector
+class _WithBackbone(Detector):
+    """A detector of nothing but a backbone."""
+
+    def __init__(self, backbone: EfficientNet | ResNet, pixel_mean: tuple[float, float, float] = (0.0, 0.0, 0.0)):
+        config = TinyConfig(image_size=(SIDE, SIDE), pixel_mean=pixel_mean)
+        super().__init__(config=config, num_classes=3, name="with-backbone")
+        self.backbone = backbone
+        self.backbone.build((None, None, None, 3))
 
 
 @pytest.fixture
-def detector() -> EfficientDet:
-    return _detector()
+def short() -> _WithBackbone:
+    """An EfficientNet-B0 of two stages."""
+    spec = BACKBONES["efficientnet-b0"]
+    return _WithBackbone(
+        EfficientNet(spec=spec._replace(stages=spec.stages[:2]), batch_norm=BATCH_NORM, name="efficientnet-b0")
+    )
 
 
-@pytest.mark.parametrize(("name", "epsilon"), [("b0.weights.h5", 1e-3), ("b0.h5", 1e-2)])
-def test_feature_maps_equal(theirs: keras.Model, tmp_path: Path, name: str, epsilon: float) -> None:
-    detector = _detector(batch_norm={"epsilon": epsilon})
-    if name.endswith(".weights.h5"):
-        theirs.save_weights(tmp_path / name)
+@pytest.mark.parametrize(
+    ("source", "layout", "levels"),
+    [
+        ("imagenet", "standard", ("block3c_add", "block5d_add", "block7b_add")),
+        # Its levels are the blocks of B0's, and it has none after the last of them.
+        ("classifier.h5", "od-api", ("block3b_add", "block5c_add", "block7a_project_bn")),
+    ],
+)
+def test_feature_maps_equal(
+    source: str,
+    layout: EfficientNetLayout,
+    levels: Sequence[str],
+    theirs: keras.Model,
+    tmp_path: Path,
+    *,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of the published file, and of a file of the whole classifier, with another epsilon than ours."""
+    monkeypatch.chdir(tmp_path)
+    _requests(monkeypatch, tmp_path / "b1.weights.h5")
+    last = {"top_conv", "top_bn"}
+    if source == "imagenet":
+        keras.Model(theirs.input, theirs.get_layer("top_activation").output).save_weights("b1.weights.h5")
+        batch_norm = BATCH_NORM | {"epsilon": 1e-3}
     else:
-        theirs.save(tmp_path / name)
-    report = load_imagenet_weights(detector, str(tmp_path / name))
-    assert len(report.loaded) == len(detector.backbone_variables)
-    assert {"top_conv", "top_bn"} <= set(report.unused)
+        theirs.save(source)
+        batch_norm = BATCH_NORM
+        last |= {"predictions", *(layer.name for layer in theirs.layers if "block7b" in layer.name and layer.weights)}
+    backbone = EfficientNet(
+        spec=BACKBONES["efficientnet-b1"], layout=layout, batch_norm=batch_norm, name="efficientnet-b1"
+    )
+    report = load_imagenet_weights(_WithBackbone(backbone), source)
+    assert (report.source, len(report.loaded)) == (source, len(backbone.variables))
+    assert {name for name in report.unused if not name.startswith("normalization")} == last
     assert f"{len(report.loaded)} tensors loaded" in str(report)
 
     images = np.random.default_rng(1).uniform(0, 255, (2, SIDE, SIDE, 3)).astype(np.float32)
-    levels = keras.Model(theirs.input, [theirs.get_layer(layer).output for layer in THEIR_LEVELS])(images)
+    expected = keras.Model(theirs.input, [theirs.get_layer(layer).output for layer in levels])(images)
     # Their input layers divide by 255 and, without ImageNet statistics, do no more.
-    ours = detector.backbone(tf.constant(images / 255.0))[2:]
-    for our_level, their_level in zip(ours, levels, strict=True):
+    for our_level, their_level in zip(backbone(tf.constant(images / 255.0))[2:], expected, strict=True):
         np.testing.assert_allclose(our_level, their_level, atol=1e-4, rtol=1e-4)
 
 
-def test_levels_before_the_last_blocks(tmp_path: Path) -> None:
-    """The layout od-api reads the blocks of B0's levels in B1, too, and has none after the last of them."""
-    model = keras.applications.EfficientNetB1(weights=None, include_top=False, input_shape=(SIDE, SIDE, 3))
-    model.save_weights(tmp_path / "b1.weights.h5")
-    detector = _detector(backbone={"name": "efficientnet-b1", "layout": "od-api"})
-    report = load_imagenet_weights(detector, str(tmp_path / "b1.weights.h5"))
-    assert len(report.loaded) == len(detector.backbone_variables)
-    assert {name for name in report.unused if "_project_" in name} == {"block7b_project_conv", "block7b_project_bn"}
-    images = np.random.default_rng(1).uniform(0, 255, (1, SIDE, SIDE, 3)).astype(np.float32)
-    levels = keras.Model(model.input, [model.get_layer(layer).output for layer in THEIR_LEVELS])(images)
-    for ours, theirs in zip(detector.backbone(tf.constant(images / 255.0))[2:], levels, strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=1e-4, rtol=1e-4)
-
-
-def test_a_file_of_the_whole_classifier_will_do(detector: EfficientDet, tmp_path: Path) -> None:
-    classifier = keras.applications.EfficientNetB0(weights=None)
-    classifier.save(tmp_path / "classifier.h5")
-    report = load_imagenet_weights(detector, str(tmp_path / "classifier.h5"))
-    assert "predictions" in report.unused
-    project = classifier.get_layer("block7a_project_conv").get_weights()[0]
-    np.testing.assert_array_equal(detector.backbone.blocks[-1].project_conv.kernel.numpy(), project)
-
-
-def test_a_missing_file_is_refused(detector: EfficientDet, tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(short: _WithBackbone, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none\.h5: no such weights file\. Set model\.backbone_weights"):
-        load_imagenet_weights(detector, str(tmp_path / "none.h5"))
+        load_imagenet_weights(short, str(tmp_path / "none.h5"))
 
 
 @pytest.mark.parametrize("content", [b"no weights", None])
-def test_an_invalid_file_is_refused(detector: EfficientDet, tmp_path: Path, content: bytes | None) -> None:
+def test_an_invalid_file_is_refused(
+    short: _WithBackbone, tmp_path: Path, content: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def network(*, weights: str, **_options: object) -> keras.Model:
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(4)])
+        model.load_weights(weights)  # as the functions of keras.applications do
+        return model
+
+    monkeypatch.setattr(keras.applications, "EfficientNetB0", network)
     path = tmp_path / "other.weights.h5"
     if content is None:
         keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)]).save_weights(path)
     else:
         path.write_bytes(content)
-    before = detector.get_weights()
+    before = short.get_weights()
     with pytest.raises(DataError, match=r"other\.weights\.h5: not a weights file of .*EfficientNetB0"):
-        load_imagenet_weights(detector, str(path))
-    for old, new in zip(before, detector.get_weights(), strict=True):
+        load_imagenet_weights(short, str(path))
+    for old, new in zip(before, short.get_weights(), strict=True):
         np.testing.assert_array_equal(old, new)
 
 
-class _WithResNet(Detector):
-    """The backbone of a detector, with a batch norm of another epsilon than keras.applications'."""
-
-    def __init__(self, pixel_mean: tuple[float, float, float], layout: ResNetLayout):
-        config = TinyConfig(image_size=(SIDE, SIDE), pixel_mean=pixel_mean)
-        super().__init__(config=config, num_classes=3, name="with-resnet")
-        self.backbone = ResNet(spec=RESNETS["resnet-50"], layout=layout, batch_norm=BATCH_NORM, name="resnet-50")
-        self.backbone.build((None, None, None, 3))
+def _with_resnet(
+    pixel_mean: tuple[float, float, float] = RESNET_PIXEL_MEAN,
+    *,
+    layout: ResNetLayout = "standard",
+    spec: ResNetSpec = RESNETS["resnet-50"],
+    name: str = "resnet-50",
+) -> _WithBackbone:
+    """A detector whose batch norm has another epsilon than keras.applications'."""
+    return _WithBackbone(ResNet(spec=spec, layout=layout, batch_norm=BATCH_NORM, name=name), pixel_mean)
 
 
 @pytest.fixture(scope="module")
@@ -149,9 +164,10 @@ def their_resnet(tmp_path_factory: pytest.TempPathFactory) -> tuple[keras.Model,
     return model, str(path)
 
 
-def test_feature_maps_of_a_resnet_equal(their_resnet: tuple[keras.Model, str]) -> None:
+def test_feature_maps_of_a_resnet_equal(their_resnet: tuple[keras.Model, str], monkeypatch: pytest.MonkeyPatch) -> None:
     model, file = their_resnet
-    detector, shifted = _WithResNet(RESNET_PIXEL_MEAN, "standard"), _WithResNet((100.0, 120.0, 130.0), "standard")
+    monkeypatch.setattr(imagenet, "_application", functools.cache(imagenet._application))  # reads the file once
+    detector, shifted = _with_resnet(), _with_resnet((100.0, 120.0, 130.0))
     for ours in (detector, shifted):
         report = load_imagenet_weights(ours, file)
         assert (len(report.loaded), report.unused) == (len(ours.backbone.variables), ())
@@ -169,22 +185,28 @@ def test_feature_maps_of_a_resnet_equal(their_resnet: tuple[keras.Model, str]) -
     np.testing.assert_allclose(stem[:, 2:-2, 2:-2], theirs[0][:, 2:-2, 2:-2], atol=1e-3, rtol=1e-4)
 
 
-def test_weights_of_another_layout_are_refused(their_resnet: tuple[keras.Model, str]) -> None:
+def test_weights_of_another_layout_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "resnet50.weights.h5"
+    file.touch()
     with pytest.raises(ConfigError, match=r"Set model\.overrides\.backbone\.layout to standard"):
-        load_imagenet_weights(_WithResNet(RESNET_PIXEL_MEAN, "tpu"), their_resnet[1])
+        load_imagenet_weights(_with_resnet(layout="tpu", spec=SHORT_RESNET), str(file))
 
 
-@pytest.mark.parametrize("layers", [50, 101, 152])
-def test_imagenet_asks_for_the_resnet_file_that_keras_itself_asks_for(
-    layers: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(
+    ("name", "backbone"),
+    [("EfficientNetB0", "efficientnet-b0"), *((f"ResNet{layers}", f"resnet-{layers}") for layers in (50, 101, 152))],
+)
+def test_imagenet_asks_for_the_file_that_keras_itself_asks_for(
+    name: str, backbone: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     asked = _requests(monkeypatch)
     # Without blocks the model is made quickly; its file's name does not depend on them.
-    monkeypatch.setattr(importlib.import_module("keras.src.applications.resnet"), "stack_residual_blocks_v1", _as_it_is)
+    for module, blocks in (("resnet", "stack_residual_blocks_v1"), ("efficientnet", "block")):
+        monkeypatch.setattr(importlib.import_module(f"keras.src.applications.{module}"), blocks, _as_it_is)
     with pytest.raises(OSError, match="no network"):
-        getattr(keras.applications, f"ResNet{layers}")(weights="imagenet", include_top=False)
+        getattr(keras.applications, name)(weights="imagenet", include_top=False)
     ours = _requests(monkeypatch, tmp_path)
-    find_weights_file(f"resnet-{layers}", "imagenet")
+    find_weights_file(backbone, "imagenet")
     assert ours == asked
 
 
@@ -208,21 +230,6 @@ def _requests(monkeypatch: pytest.MonkeyPatch, answer: Path | None = None) -> li
     for place in (keras.utils, importlib.import_module("keras.src.utils.file_utils")):
         monkeypatch.setattr(place, "get_file", get_file)
     return asked
-
-
-def test_imagenet_asks_for_the_file_that_keras_itself_asks_for(
-    theirs: keras.Model, detector: EfficientDet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    asked = _requests(monkeypatch)
-    with pytest.raises(OSError, match="no network"):
-        keras.applications.EfficientNetB0(weights="imagenet", include_top=False)
-    theirs.save_weights(tmp_path / "b0.weights.h5")
-    ours = _requests(monkeypatch, tmp_path / "b0.weights.h5")
-    report = load_imagenet_weights(detector, "imagenet")
-    assert ours == asked
-    assert (report.source, len(report.loaded)) == ("imagenet", len(detector.backbone_variables))
-    project = theirs.get_layer("block7a_project_conv").get_weights()[0]
-    np.testing.assert_array_equal(detector.backbone.blocks[-1].project_conv.kernel.numpy(), project)
 
 
 @pytest.mark.parametrize("cached", [None, b"cut off"])
@@ -276,6 +283,5 @@ def test_where_fetching_is_off_keras_is_not_asked(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_backbone_without_imagenet_weights_is_refused() -> None:
-    nano = build_detector("efficientdet-nano", num_classes=3)
-    with pytest.raises(ConfigError, match="efficientnet-nano has no ImageNet weights"):
-        load_imagenet_weights(nano, "imagenet")
+    with pytest.raises(ConfigError, match="resnet-18 has no ImageNet weights"):
+        load_imagenet_weights(_with_resnet(spec=SHORT_RESNET, name="resnet-18"), "imagenet")

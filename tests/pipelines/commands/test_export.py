@@ -4,7 +4,7 @@ import json
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from detection.inference.detectors import open_detector
-from detection.inference.formats.saved_model import SavedModelDetector
+from detection.inference.formats.saved_model import SavedModelDetector, SignatureDetector
 from detection.inference.restore import (
     ExportedFrom,
     load_trained,
@@ -32,9 +32,8 @@ from schemas.config.config_io import to_yaml
 from schemas.errors import DataError
 from tests.detection.export.exported_models import (
     STEP,
-    assert_same_results,
     built_in_ops,
-    client_results,
+    export_config,
     random_detector,
     random_images,
     write_checkpoint,
@@ -42,7 +41,7 @@ from tests.detection.export.exported_models import (
     write_training,
 )
 from tests.detection.mask_keypoint_data import save_model
-from tests.detection.training.tiny_run import CATEGORIES, tiny_config
+from tests.detection.training.tiny_run import CATEGORIES
 from tests.storage_emulator.fixture import Bucket
 
 IDS = [category["id"] for category in CATEGORIES]
@@ -82,8 +81,7 @@ def in_memory(detector: Detector, images: list[EncodedImage]) -> dict[str, np.nd
         for image in images
     ]
     info = ImageInfo(*(tf.stack([getattr(one, field) for _, one in fitted]) for field in ImageInfo._fields))
-    run = tf.function(lambda inputs: detector.detect(detector(inputs, training=False), info), autograph=False)
-    found = run(tf.stack([inputs for inputs, _ in fitted]))
+    found = detector.detect(detector(tf.stack([inputs for inputs, _ in fitted]), training=False), info)
     assert found.num.numpy().min() > 5
     return {
         "detection_boxes": found.boxes.numpy(),
@@ -98,10 +96,11 @@ def export(model: Path, output: Path | str, *flags: str) -> Any:
     return output
 
 
-def signatures_of(folder: Path) -> Mapping[str, Any]:
-    loaded = tf.saved_model.load(str(folder))
-    signatures_of.kept = loaded  # type: ignore[attr-defined]  # signatures do not keep their variables alive
-    return loaded.signatures
+@pytest.fixture(scope="module")
+def signatures(saved_model: Path) -> Iterator[Mapping[str, Any]]:
+    loaded = tf.saved_model.load(str(saved_model))
+    yield loaded.signatures
+    del loaded  # signatures do not keep their variables alive
 
 
 def answer(signature: Any, **inputs: Any) -> dict[str, np.ndarray]:
@@ -114,9 +113,12 @@ def example_of(image: EncodedImage) -> bytes:
 
 
 def test_the_saved_model_detects_as_the_detector_in_memory(
-    saved_model: Path, images: list[EncodedImage], in_memory: dict[str, np.ndarray], detector: Detector
+    saved_model: Path,
+    signatures: Mapping[str, Any],
+    images: list[EncodedImage],
+    in_memory: dict[str, np.ndarray],
+    detector: Detector,
 ) -> None:
-    signatures = signatures_of(saved_model)
     assert set(signatures) == {"serving_default", "serving_images", "serving_examples"}
     encoded = tf.constant([image.encoded for image in images])
     by_image = answer(signatures["serving_default"], images=encoded)
@@ -137,19 +139,21 @@ def test_the_saved_model_detects_as_the_detector_in_memory(
         np.testing.assert_array_equal(one.numpy(), other.numpy())
 
 
-def test_a_checkpoint_detects_as_its_saved_model(saved_model: Path, training: Path, images: list[EncodedImage]) -> None:
+def test_a_checkpoint_detects_as_its_saved_model(
+    signatures: Mapping[str, Any], training: Path, images: list[EncodedImage]
+) -> None:
     for one, other in zip(
         open_detector(training / "checkpoints" / f"ckpt-{STEP}", batch_size=4).detect(images),
-        SavedModelDetector(folder=saved_model, batch_size=4).detect(images),
+        SignatureDetector(signatures["serving_default"], batch_size=4).detect(images),
         strict=True,
     ):
         np.testing.assert_array_equal(one.rows, other.rows)
 
 
-def test_of_a_training_the_exported_checkpoint_is_read(
-    training: Path, images: list[EncodedImage], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    run = tmp_path / "run"
+@pytest.fixture(scope="module")
+def run(training: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The training, validated: its best checkpoint is not its newest."""
+    run = tmp_path_factory.mktemp("run") / "run"
     shutil.copytree(training, run)
     best = run / VALIDATION / BEST
     best.mkdir(parents=True)
@@ -157,10 +161,13 @@ def test_of_a_training_the_exported_checkpoint_is_read(
         file.rename(best / file.name)
     (best / METRICS_JSON).write_text(json.dumps({"step": STEP}))
     write_checkpoint(run, random_detector(), step=STEP + 1)
-    (run / CONFIG_YAML).write_text(to_yaml(tiny_config("train.validation.every=1")))
-    folder = export(run, tmp_path / "model")
-    assert f"the ema weights of step {STEP}:" in capfd.readouterr().out
-    assert read_exported_from(folder) == ExportedFrom(STEP, "ema")
+    (run / CONFIG_YAML).write_text(to_yaml(export_config("train.validation.every=1")))
+    return run
+
+
+def test_a_person_chooses_the_checkpoint(
+    run: Path, images: list[EncodedImage], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     picture = tmp_path / "picture.png"
     picture.write_bytes(images[0].encoded)
     command = ["predict", "--model", str(run), "--images", str(picture), "--output", str(tmp_path / "detections.json")]
@@ -171,16 +178,17 @@ def test_of_a_training_the_exported_checkpoint_is_read(
     assert "--checkpoint: last: pass newest, best or a step" in capfd.readouterr().err
 
 
-def test_raw_weights_a_fixed_batch_and_the_boxes_of_all_anchors(
-    training: Path, images: list[EncodedImage], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def test_raw_weights_of_the_best_checkpoint_a_fixed_batch_and_the_boxes_of_all_anchors(
+    run: Path, training: Path, images: list[EncodedImage], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     flags = ("--weights", "raw", "--no-nms", "--batch-size", "2")
-    folder = export(training / "checkpoints" / f"ckpt-{STEP}", tmp_path / "model", *flags)
+    folder = export(run, tmp_path / "model", *flags)
     assert f"raw weights of step {STEP}: 2 images per call, without non-maximum" in capfd.readouterr().out
-    signatures = signatures_of(folder)
-    _, inputs = signatures["serving_default"].structured_input_signature
-    assert inputs["images"].shape == [2]
-    found = answer(signatures["serving_default"], images=tf.constant([images[1].encoded, b"junk"]))
+    assert read_exported_from(folder) == ExportedFrom(STEP, "raw")
+    loaded = tf.saved_model.load(str(folder))
+    signature = loaded.signatures["serving_default"]
+    assert signature.structured_input_signature[1]["images"].shape == [2]
+    found = answer(signature, images=tf.constant([images[1].encoded, b"junk"]))
     assert set(found) == {"raw_detection_boxes", "raw_detection_scores", "valid"}
     assert found["valid"].tolist() == [True, False]
     assert not found["raw_detection_scores"][1].any()
@@ -220,7 +228,7 @@ def test_on_cloud_storage_a_fixed_batch_is_filled_and_keys_of_the_export_act(
 def test_a_litert_file_predicts_as_the_saved_model(
     training: Path, saved_model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Of built-in ops alone; so does the client beside it."""
+    """Of built-in ops alone; test_mask_files.py runs the client beside such a file."""
     # A file does not know the image's size: boxes in the padding take places, of which there are enough here.
     places = ("--set", "model.postprocess.max_detections=2000")
     folder = export(training, tmp_path / "litert", "--format", "litert", *places)
@@ -243,7 +251,6 @@ def test_a_litert_file_predicts_as_the_saved_model(
     expected, found = (
         predicted(model, tmp_path / "images", tmp_path / "predictions.json") for model in (saved_model, folder)
     )
-    assert_same_results(client_results(folder, paths, runtime="ai_edge_litert"), found)
     broken_litert_files_are_refused(folder, tmp_path / "images")
     counts = Counter(one["image_id"] for one in expected)
     assert len(counts) == len(paths)
@@ -378,28 +385,35 @@ def test_a_disk_without_room_for_the_weights_is_refused_before_the_network_is_tr
     assert "Free space, or choose another folder with --output." in said
 
 
+@pytest.fixture(scope="module")
+def rle_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its masks are those of whole images."""
+    return save_model(tmp_path_factory.mktemp("masks") / "model", mask_output="rle")
+
+
 @pytest.mark.parametrize("file", ["litert", "onnx"])
 def test_masks_of_whole_images_are_refused_for_a_file(
-    file: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    file: str, rle_model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    model = save_model(tmp_path / "model", mask_output="rle")
-    assert main(["export", "--model", str(model), "--output", str(tmp_path / "out"), "--format", file]) == 2
+    assert main(["export", "--model", str(rle_model), "--output", str(tmp_path / "out"), "--format", file]) == 2
     said = capfd.readouterr().err
     assert f"--format {file} with model.postprocess.mask_output = rle: a model file receives the resized" in said
     assert "mask_output=crops" in said
     assert not (tmp_path / "out").exists()
 
 
-def test_outputs_of_the_object_detection_api(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_outputs_of_the_object_detection_api(
+    rle_model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """Masks are its crops; a category id that float32 does not hold is refused."""
-    model = save_model(tmp_path / "model", mask_output="rle")
+    model = shutil.copytree(rle_model, tmp_path / "model")
     command = ["export", "--model", str(model), "--output", str(tmp_path / "out"), "--od-api-outputs"]
     assert main(command) == 2
     assert "mask_output = rle: the API's masks are crops" in capfd.readouterr().err
     crops = ("--set", "model.postprocess.mask_output=crops")
     assert main([*command, *crops]) == 0
     assert "outputs of the Object Detection API" in capfd.readouterr().out
-    outputs = signatures_of(tmp_path / "out")["serving_default"].structured_outputs
+    outputs = tf.saved_model.load(str(tmp_path / "out")).signatures["serving_default"].structured_outputs
     assert {"detection_masks", "detection_classes", "num_detections"} < set(outputs)
     assert {spec.dtype for spec in outputs.values()} == {tf.float32}
 

@@ -106,12 +106,9 @@ def _of_one_category(ground_truth: dict[str, Any], detections: list[Any]) -> tup
     ("kind", "options"),
     [
         # Each measures all three; test_evaluate_model.py has boxes first.
-        pytest.param("crops", {"iou_type": "bbox"}, marks=pytest.mark.extended),
-        pytest.param("crops", {"iou_type": "segm"}, marks=pytest.mark.extended),
-        ("pasted", {"iou_type": "segm"}),
-        ("crops", {"iou_type": "keypoints"}),
+        ("pasted", {"iou_type": "keypoints"}),
         ("crops", {"iou_type": "segm", "use_cats": False}),
-        # The one above has the masks, the first the boxes.
+        pytest.param("crops", {"iou_type": "segm"}, marks=pytest.mark.extended),
         pytest.param("crops", {"iou_type": "bbox", "use_cats": False}, marks=pytest.mark.extended),
     ],
 )

@@ -118,20 +118,6 @@ def test_detections_of_numbered_images_are_evaluated_by_file_name(
     assert evaluate(ground_truth, numbered).stats.tolist() == measured[out]["stats"]
 
 
-def test_boxes_are_pixels_of_each_image(tmp_path: Path, model: Path) -> None:
-    entries = {entry["id"]: entry for entry in write_images(tmp_path / "in", 5)}
-    ground_truth = write_ground_truth(tmp_path / "gt.json", list(entries.values()))
-    out = tmp_path / "detections.json"
-    call("--model", model, "--images", tmp_path / "in", "--ground-truth", ground_truth, "--output", out)
-    results = json.loads(out.read_text())
-    rights = [result["bbox"][0] + result["bbox"][2] for result in results]
-    bottoms = [result["bbox"][1] + result["bbox"][3] for result in results]
-    images = [entries[result["image_id"]] for result in results]
-    assert all(right <= image["width"] for right, image in zip(rights, images, strict=True))
-    assert all(bottom <= image["height"] for bottom, image in zip(bottoms, images, strict=True))
-    assert max(rights) > max(image["height"] for image in images)
-
-
 def test_images_without_any_detection_give_an_empty_list(
     tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -233,26 +233,3 @@ def test_a_killed_run_leaves_nothing_that_looks_whole_and_the_next_one_clears_up
     assert call("--data", data, "--output", "out") == 0
     assert names(tmp_path) == [*mine, "data", "out", "whole"]
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
-
-
-@pytest.mark.parametrize(
-    ("policy", "accepted"), [("drop", {"accept"}), ("fix", {"accept", "accept_if_reencoded_else_skip"})]
-)
-def test_awkward_images_become_records_as_their_manifest_says(
-    shared_data: Path, tmp_path: Path, policy: str, accepted: set[str], capfd: pytest.CaptureFixture[str]
-) -> None:
-    folder = shared_data / "nasty_images"
-    files = json.loads((folder / "manifest.json").read_text())["files"]
-    images = [{"id": number, "file_name": entry["file"]} for number, entry in enumerate(files)]
-    annotations = tmp_path / "instances.json"
-    annotations.write_text(json.dumps({"images": images, "annotations": [], "categories": []}))
-    config = tmp_path / "config.yaml"
-    config.write_text(
-        f"data:\n  splits:\n    all:\n      annotations: {annotations}\n      images: {folder}\n  on_fault: {policy}\n"
-    )
-    assert call("--config", config, "--output", tmp_path / "out") == 0
-    written = {files[number]["file"] for number in written_annotations(tmp_path / "out", "all")}
-    assert written == {entry["file"] for entry in files if entry["expect"] in accepted}
-    left_out = {files[number]["file"] for _, _, number, _ in quarantined(tmp_path / "out")}
-    assert left_out == {entry["file"] for entry in files} - written
-    assert f"all: {len(written)} images, 0 annotations" in capfd.readouterr().err

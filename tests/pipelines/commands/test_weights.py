@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import pipeline_runner
 from detection.interop.automl.checkpoint import automl_name
@@ -13,6 +14,7 @@ from detection.models.registry import build_detector
 from detection.pretrained.listing import find_weights
 from detection.pretrained.publications import COCO_DETECTORS
 from detection.weights.locate import locate_weights
+from tests.detection.fake_detector import write_images
 from tests.detection.interop.automl.checkpoints import save_named
 from tests.detection.pretrained.publisher import Publisher, published_detector, running_publisher
 from tests.storage_emulator.fixture import Bucket
@@ -24,10 +26,12 @@ NANO, PATH = "efficientdet-nano", "/efficientdet-nano.tar.gz"
 def publisher(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Publisher]:
     """Publishes a very small detector alone."""
     monkeypatch.delenv("COCOFLOW_OFFLINE")
-    small = EFFICIENTDETS[NANO].changed({"neck": {"filters": 16, "cells": 1}, "head": {"layers": 1}})
+    small = EFFICIENTDETS[NANO].changed(
+        {"neck": {"filters": 16, "cells": 1}, "head": {"layers": 1}, "image_size": (64, 64)}
+    )
     monkeypatch.setitem(EFFICIENTDETS, NANO, small)
     detector = build_detector(NANO, num_classes=90)
-    values = {automl_name(variable.path): np.full(variable.shape, 0.5, np.float32) for variable in detector.variables}
+    values = {automl_name(variable.path): np.full(variable.shape, 0.01, np.float32) for variable in detector.variables}
     with running_publisher() as running:
         publication = COCO_DETECTORS["efficientdet-d0"]._replace(name=NANO, origin=running.url + PATH)
         monkeypatch.setitem(COCO_DETECTORS, NANO, publication)
@@ -86,6 +90,18 @@ def test_a_detector_is_fetched_into_a_cache(
     assert publisher.asked == [PATH]
     assert [one["place"] for one in _listed(capsys, NANO, "--cache", cache)] == [f"{cache}/{NANO}"]
     assert locate_weights(f"{cache}/{NANO}").prefix == f"{cache}/{NANO}/checkpoints/ckpt-0"
+
+
+def test_the_first_command_of_a_person(publisher: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A published detector by its name, a photograph, a folder for the picture."""
+    monkeypatch.setenv("COCOFLOW_WEIGHTS", str(tmp_path / "cache"))
+    (entry,) = write_images(tmp_path / "photos", 1)
+    arguments = ["--model", NANO, "--images", tmp_path / "photos", "--draw", tmp_path / "drawn"]
+    assert pipeline_runner.main(["predict", *map(str, arguments)]) == 0
+    with Image.open(tmp_path / "drawn" / entry["file_name"]) as picture:
+        assert picture.size == (entry["width"], entry["height"])
+    assert publisher.asked == [PATH]
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == [NANO]
 
 
 def test_mistakes_are_explained(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

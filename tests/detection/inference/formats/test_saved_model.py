@@ -144,6 +144,11 @@ def test_damaged_models_are_named(tmp_path: Path, model: Path, images: list[Enco
         ),
         ({"detection_classes": np.zeros((1, 9))}, "outputs of the model are not detections"),
         ({"num_detections": np.zeros((1, 1), int)}, "outputs of the model are not detections"),
+        ({"detection_masks": np.zeros((1, 2, 28))}, r"outputs .* not detections: .* detection_masks \[1, 2, 28\]"),
+        ({"detection_masks": np.full((1, 2, 28, 28), np.nan)}, "that are not finite"),
+        ({"detection_masks": np.full((1, 2, 28), b"04", object)}, "outputs of the model are not detections"),
+        ({"detection_keypoints": np.zeros((1, 2, 17, 2))}, "outputs of the model are not detections"),
+        ({"detection_keypoints": np.full((1, 2, 17, 3), np.inf)}, "that are not finite"),
     ],
 )
 def test_outputs_that_are_no_detections_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
@@ -152,6 +157,8 @@ def test_outputs_that_are_no_detections_are_refused(tmp_path: Path, changes: dic
         "detection_scores": np.zeros((1, 2)),
         "detection_classes": np.ones((1, 2)),
         "num_detections": np.array([2]),
+        "detection_masks": np.zeros((1, 2, 28, 28)),
+        "detection_keypoints": np.zeros((1, 2, 17, 3)),
     }
     _require_detections(outputs, 1, tmp_path)
     with pytest.raises(DataError, match=message):

@@ -19,8 +19,14 @@ from detection.inference.formats.serving_module import ServingModule, calibrate
 from detection.models.detector import Detector
 from detection.types import Detections
 from schemas.config.config_io import to_yaml
-from tests.detection.export.exported_models import built_in_ops, random_detector, random_images, write_file
-from tests.detection.training.tiny_run import CATEGORIES, tiny_config
+from tests.detection.export.exported_models import (
+    built_in_ops,
+    export_config,
+    random_detector,
+    random_images,
+    write_file,
+)
+from tests.detection.training.tiny_run import CATEGORIES
 
 BATCH, SLOTS, CLASSES = 6, 14, 4
 CURVES = [ScoreCurve(slope, offset, "category", 10, 10) for slope, offset in ((0.4, -1), (1, 0), (2, 1.5), (0.7, 0.2))]
@@ -104,7 +110,7 @@ def test_a_saved_model_is_calibrated_and_its_curves_are_beside_it(
 ) -> None:
     fitted = ScoreCurves(tuple(curves), "eval", 10, 0.5, 0.2, 0.1)
     export_saved_model(
-        detector, tmp_path, categories=CATEGORIES, config_yaml=to_yaml(tiny_config()), score_curves=fitted
+        detector, tmp_path, categories=CATEGORIES, config_yaml=to_yaml(export_config()), score_curves=fitted
     )
     assert_calibrated(SavedModelDetector(folder=tmp_path, batch_size=4), expected)
     assert read_score_curves(tmp_path) == fitted

@@ -6,16 +6,21 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
 
 from detection.inference.detectors import open_detector
+from detection.inference.formats.serving_module import fit_image
 from detection.models.detector import Detector
 from detection.models.registry import detector_from_config
 from detection.ops.boxes import iou_yxyx
 from detection.types import EncodedImage, ImageInfo, Labels
-from detection.weights.imported_model import ImportedModel, write_model
+from detection.weights import imported_model
+from detection.weights.checkpoint_format import CheckpointFormat
+from detection.weights.imported_model import ImportedModel, import_model, write_model
+from schemas.config.config import Config
 
 BOX_SCALES = (10.0, 10.0, 5.0, 5.0)
 
@@ -52,6 +57,17 @@ class Oracle(NamedTuple):
             weights=tf.constant(weights) if weighted else None,
         )
 
+    def inputs(self, detector: Detector, *, bgr: bool = False) -> tf.Tensor:
+        """The images as a detector reads them, float32 [2, H, W, 3]; requires the original's values and scales."""
+        fitted, infos = zip(*(fit_image(tf.constant(pixels), detector) for pixels in self.pixels), strict=True)
+        inputs = tf.stack(fitted)
+        normalised = detector.normalized(inputs)[:, ::16, ::16, :: -1 if bgr else 1]
+        np.testing.assert_allclose(normalised, self.arrays["preprocessed_sample"], atol=1e-4)
+        for info, pixels, shape in zip(infos, self.pixels, self.arrays["true_image_shapes"], strict=True):
+            np.testing.assert_array_equal(info.original_size, pixels.shape[:2])
+            np.testing.assert_allclose(info.scale, shape[:2] / np.array(pixels.shape[:2]), rtol=1e-6)
+        return inputs
+
     def has_area(self, image: int) -> np.ndarray:
         """Marks the original's detections [N] of an image that ours have, too.
 
@@ -87,13 +103,6 @@ class Oracle(NamedTuple):
         alike = (theirs[kept][:, np.newaxis] == classes) & (ious >= 0.99)
         alike &= np.abs(their_scores[:, np.newaxis] - scores) <= 1e-3
         assert alike.any(axis=1).sum() >= 0.97 * kept.sum() > 0
-
-    @property
-    def padded_pixels(self) -> tf.Tensor:
-        """The images as there resized, without half-pixel centres, and padded with 0: float32 [2, H, W, 3]."""
-        height, width, _ = self.arrays["true_image_shapes"][0]
-        resized = tf.compat.v1.image.resize(tf.constant(self.pixels, tf.float32), (height, width))
-        return tf.pad(resized, [[0, 0], [0, self.image_size[0] - height], [0, self.image_size[1] - width], [0, 0]])
 
     @property
     def image_sizes(self) -> tf.Tensor:
@@ -147,11 +156,20 @@ def read_oracle(name: str, oracle_dir: Path, target: Path) -> Oracle:
     return Oracle(target / "checkpoint", dict(np.load(folder / name / "outputs.npz")), notes, pixels)
 
 
-def built(model: ImportedModel) -> Detector:
-    """Builds the detector of a completely imported model, with its weights."""
+def import_and_build(
+    program: type[CheckpointFormat], checkpoint: str | Path, config: Config, label_map: Path | None = None
+) -> tuple[ImportedModel, Detector]:
+    """Imports a complete model, and gives its weights to the detector that the import builds to know the variables."""
+    detectors: list[Detector] = []
+
+    def build(*arguments: Any) -> Detector:
+        detectors.append(detector_from_config(*arguments))
+        return detectors[-1]
+
+    with mock.patch.object(imported_model, "detector_from_config", build):
+        model = import_model(program, checkpoint, config, label_map=label_map)
     assert (model.missing, model.differences) == ((), ())
-    assert model.categories is not None
-    detector = detector_from_config(model.config.model, model.categories)
+    [detector] = detectors
     for variable in detector.variables:
         variable.assign(model.raw[variable.path])
-    return detector
+    return model, detector

@@ -5,20 +5,34 @@ feature extractor, the RPN of `faster_rcnn_meta_arch.py`, the heads below `predi
 the multiscale grid of anchors.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
+from detection.models.backbones.resnet import RESNETS, ResNetSpec
 from tests.detection.interop.automl.checkpoints import Weights, save
 
+SHORT = (2, 2, 2, 1)
 REPEATS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
 FILTERS, RPN_FILTERS, UNITS, CROP = 8, 12, 16, 7
 SCALES, RATIOS = 2, (1.0, 2.0, 0.5)
 ANCHORS = SCALES * len(RATIOS)
 _RPN = "FirstStageBoxPredictor/Convolutional"
 _HEADS = "SecondStageBoxPredictor"
+
+
+@contextmanager
+def short_resnet() -> Iterator[None]:
+    """Gives the ResNet-50 `SHORT` repeats, there and here: tests on oracles import the whole network."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(RESNETS, "resnet-50", ResNetSpec(SHORT))
+        patch.setitem(REPEATS, 50, SHORT)
+        yield
 
 
 class RandomNetwork:

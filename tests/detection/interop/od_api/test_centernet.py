@@ -17,12 +17,13 @@ from detection.interop.programs import read_config_of
 from detection.models.centernet.centers import center_heatmap, centers_of
 from detection.models.centernet.keypoint_targets import PointTargets
 from detection.models.centernet.model import CenterNet, RawOutputs
+from detection.models.detector import Detector
 from detection.models.registry import build_detector, detector_config
 from detection.types import ImageInfo, Labels
 from detection.weights.imported_model import ImportedModel, import_model
 from schemas.config.config_io import load_config
 from schemas.errors import ConfigError, DataError
-from tests.detection.interop.od_api.oracle import Oracle, built, read_oracle
+from tests.detection.interop.od_api.oracle import Oracle, import_and_build, read_oracle
 from tests.detection.interop.od_api.original_centernet import OdApiCenterNet, OdApiHourglass
 
 pytestmark = pytest.mark.slow
@@ -74,17 +75,12 @@ def case(request: pytest.FixtureRequest, oracle_dir: Path, tmp_path_factory: pyt
     oracle = read_oracle(request.param, oracle_dir, tmp_path_factory.mktemp("od_api"))
     config = load_config(None, [f"model.name={MODELS[request.param]}", f"model.image_size={oracle.image_size}"])
     label_map = oracle_dir / "od_api" / request.param / "label_map.pbtxt"
-    model = import_model(
-        CenterNetFormat, oracle.checkpoint, config, label_map=label_map if label_map.exists() else None
+    model, detector = import_and_build(
+        CenterNetFormat, oracle.checkpoint, config, label_map if label_map.exists() else None
     )
     assert model.unused == ()
-    detector = built(model)
     assert isinstance(detector, CenterNet)
-    inputs = oracle.padded_pixels
-    normalised = (inputs - np.array(detector.config.pixel_mean)) / np.array(detector.config.pixel_std)
-    sample = oracle.arrays["preprocessed_sample"][..., :: 1 if request.param == KEYPOINTS else -1]  # RGB or BGR
-    np.testing.assert_allclose(normalised[:, ::16, ::16], sample, atol=1e-4)
-    return Case(model, detector, detector(inputs), oracle)
+    return Case(model, detector, detector(oracle.inputs(detector, bgr=request.param != KEYPOINTS)), oracle)
 
 
 def test_the_pipeline_config_gives_the_same_network(case: Case) -> None:
@@ -187,6 +183,7 @@ def test_keypoints_of_detections(case: Case) -> None:
         assert same[:count].sum() >= 0.97 * count > 60
 
 
+@pytest.mark.extended  # `Oracle.inputs` compares how images are resized, and the tests above all outputs
 def test_prediction_from_image_files(case: Case, tmp_path: Path) -> None:
     case.oracle.require_predictions(case.model, tmp_path / "model")
 
@@ -205,26 +202,26 @@ def test_other_networks_are_refused(case: Case) -> None:
 def test_a_resnet_18_and_heads_of_several_layers(tmp_path: Path) -> None:
     original = OdApiCenterNet()
     config = load_config(None, ["model.name=centernet-r18", "model.image_size=[96, 64]"])
-    model = import_model(CenterNetFormat, original.write(tmp_path / "ckpt-1"), config)
+    model, detector = import_and_build(CenterNetFormat, original.write(tmp_path / "ckpt-1"), config)
     assert {name.rpartition("/")[0] for name in model.unused} == {
         "model/_feature_extractor/_base_model/layer_with_weights-45"  # of the classifier
     }
     assert model.config.model.overrides["head"]["filters"] == 32
     assert model.config.model.overrides["head"]["convs"] == {"center": [(24, 5), (16, 3)], "offset": []}
-    _require_same_outputs(model, original)
+    _require_same_outputs(detector, original)
 
 
 def test_a_smaller_hourglass(tmp_path: Path) -> None:
     original = OdApiHourglass()
     config = load_config(None, ["model.name=centernet-hourglass-20", "model.image_size=[96, 64]"])
-    model = import_model(CenterNetFormat, original.write(tmp_path / "ckpt-1"), config)
+    model, detector = import_and_build(CenterNetFormat, original.write(tmp_path / "ckpt-1"), config)
     assert model.unused == ()
-    _require_same_outputs(model, original)
+    _require_same_outputs(detector, original)
 
 
-def _require_same_outputs(model: ImportedModel, original: OdApiCenterNet | OdApiHourglass) -> None:
+def _require_same_outputs(detector: Detector, original: OdApiCenterNet | OdApiHourglass) -> None:
     images = tf.random.stateless_uniform([2, 96, 64, 3], [3, 4], maxval=255.0)
-    found = built(model)(images)
+    found = detector(images)
     for head, expected in original.outputs(images).items():
         [output] = found[next(ours for ours, theirs in HEADS.items() if theirs == head)]
         assert 0.1 < np.std(expected) < 10.0

@@ -21,7 +21,7 @@ from detection.models.faster_rcnn.rpn import Proposals
 from detection.types import Labels
 from detection.weights.imported_model import ImportedModel, import_model
 from schemas.config.config_io import load_config
-from tests.detection.interop.od_api.oracle import BOX_SCALES, Oracle, built, read_oracle
+from tests.detection.interop.od_api.oracle import BOX_SCALES, Oracle, import_and_build, read_oracle
 
 pytestmark = pytest.mark.slow
 
@@ -52,14 +52,10 @@ def case(oracle_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Case:
     oracle = read_oracle("faster_rcnn_resnet50_v1", oracle_dir, tmp_path_factory.mktemp("od_api"))
     settings = [f"image_size={oracle.image_size}", f"overrides.rpn.test.post_nms_top_k={PROPOSALS}"]
     config = load_config(None, ["model.name=faster-rcnn-r50-c4", *(f"model.{setting}" for setting in settings)])
-    model = import_model(FasterRcnnFormat, oracle.checkpoint, config)
+    model, detector = import_and_build(FasterRcnnFormat, oracle.checkpoint, config)
     assert model.unused == ()
-    detector = built(model)
     assert isinstance(detector, FasterRcnn)
-    inputs = oracle.padded_pixels
-    normalised = inputs - np.array(detector.config.pixel_mean)
-    np.testing.assert_allclose(normalised[:, ::16, ::16], oracle.arrays["preprocessed_sample"], atol=1e-4)
-    outputs = detector(inputs)
+    outputs = detector(oracle.inputs(detector))
     return Case(model, detector, outputs, detector._propose(outputs, oracle.image_sizes, training=False), oracle)
 
 
@@ -117,6 +113,7 @@ def test_detections(case: Case) -> None:
     case.oracle.require_same_detections(case.model, case.detector, case.outputs)
 
 
+@pytest.mark.extended  # `Oracle.inputs` compares how images are resized, and the tests above all outputs
 def test_prediction_from_image_files(case: Case, tmp_path: Path) -> None:
     case.oracle.require_predictions(case.model, tmp_path / "model")
 

@@ -23,15 +23,15 @@ from detection.models.dense.detector import DenseDetector
 from detection.models.efficientdet.config import EfficientDetConfig
 from detection.models.heads.dense_losses import DenseLosses
 from detection.models.heads.hard_examples import HardExampleMiner
-from detection.models.registry import detector_config, detector_from_config
+from detection.models.registry import detector_config
 from detection.ops.boxes import encode_yxyx
 from detection.training.engine.variable_selection import decayed_variables
 from detection.weights.checkpoint_format import CheckpointFormat
-from detection.weights.imported_model import ImportedModel, import_model
+from detection.weights.imported_model import ImportedModel
 from schemas.artifacts import CONFIG_YAML, LABELS_JSON
 from schemas.config.config_io import load_config
 from schemas.errors import ConfigError
-from tests.detection.interop.od_api.oracle import BOX_SCALES, Oracle, built, read_oracle
+from tests.detection.interop.od_api.oracle import BOX_SCALES, Oracle, import_and_build, read_oracle
 
 pytestmark = pytest.mark.slow
 
@@ -66,47 +66,35 @@ class Case(NamedTuple):
         return values.reshape(len(values), -1, len(order), *values.shape[2:])[:, :, order].reshape(values.shape)
 
 
-def _inputs(detector: DenseDetector, pixels: np.ndarray, true_shape: np.ndarray) -> tf.Tensor:
-    """The original's order, normalised, resized, padded, and its resizing, without half-pixel centres."""
-    normalised = (pixels - np.array(detector.pixel_mean)) / np.array(detector.pixel_std)
-    resized = tf.compat.v1.image.resize(tf.constant(normalised, tf.float32), true_shape[:2])
-    height, width = np.array(detector.image_size) - true_shape[:2]
-    return tf.pad(resized, [[0, 0], [0, height], [0, width], [0, 0]])
-
-
 @pytest.fixture(scope="module", params=MODELS)
 def case(request: pytest.FixtureRequest, oracle_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Case:
     name, program = MODELS[request.param]
     oracle = read_oracle(request.param, oracle_dir, tmp_path_factory.mktemp("od_api"))
     config = load_config(None, [f"model.name={name}", f"model.image_size={oracle.image_size}"])
-    model = import_model(program, oracle.checkpoint, config)
-    detector = built(model)
+    model, detector = import_and_build(program, oracle.checkpoint, config)
     assert isinstance(detector, DenseDetector)
-    inputs = _inputs(detector, oracle.pixels, oracle.arrays["true_image_shapes"][0])
-    np.testing.assert_allclose(inputs[:, ::16, ::16], oracle.arrays["preprocessed_sample"], atol=1e-4)
-    return Case(model, detector, detector(inputs), oracle)
+    return Case(model, detector, detector(oracle.inputs(detector)), oracle)
 
 
 def test_the_pipeline_config_gives_the_same_network(case: Case) -> None:
     path = Path(case.model.prefix).parents[1] / PIPELINE_CONFIG
     converted = read_config_of("od-api", str(path)).config(str(path))
-    networks = [
+    configs = [
         detector_config(
             model.name,
             image_size=model.image_size,
             resize=model.resize,
             overrides=model.overrides,
             postprocess=model.postprocess,
-        ).model_dump()
+        )
         for model in (converted.model, case.model.config.model)
     ]
+    networks = [config.model_dump() for config in configs]
     for network in networks:
         del network["batch_norm"]["momentum"]  # not the checkpoint's
     assert networks[0] == networks[1]
     assert converted.model.resize == case.model.config.model.resize
-    np.testing.assert_array_equal(
-        detector_from_config(converted.model, [{}] * case.detector.num_classes).anchors, case.detector.anchors
-    )
+    np.testing.assert_array_equal(configs[0].anchors_yxyx(), case.detector.anchors)
 
 
 def test_the_pipeline_config_regularises_as_many_kernels(case: Case) -> None:
@@ -227,15 +215,7 @@ def test_detections(case: Case) -> None:
     case.oracle.require_same_detections(case.model, case.detector, case.outputs)
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        # Read and resized as the others, whose outputs are compared above.
-        pytest.param(name, marks=() if name in ("ssd_mobilenet_v2", "ssd_efficientdet_d0") else pytest.mark.extended)
-        for name in MODELS
-    ],
-    indirect=True,
-)
+@pytest.mark.extended  # `Oracle.inputs` compares how images are resized, and the tests above all outputs
 def test_prediction_from_image_files(case: Case, tmp_path: Path) -> None:
     case.oracle.require_predictions(case.model, tmp_path / "model")
 

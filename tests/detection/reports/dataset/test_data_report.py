@@ -68,10 +68,14 @@ def report(folder: Path, **arguments: Any) -> tuple[str, HtmlPage]:
     return html, HtmlPage(html)
 
 
-def picture(**arguments: Any) -> IssuePicture:
+def encoded(image: Image.Image, image_format: str = "PNG", **options: Any) -> bytes:
     stream = io.BytesIO()
-    Image.new("RGB", (8, 6)).save(stream, "PNG")
-    return IssuePicture(issue(**{"kind": "box_empty", "policy": "drop"} | arguments), stream.getvalue())
+    image.save(stream, image_format, **options)
+    return stream.getvalue()
+
+
+def picture(**arguments: Any) -> IssuePicture:
+    return IssuePicture(issue(**{"kind": "box_empty", "policy": "drop"} | arguments), encoded(Image.new("RGB", (8, 6))))
 
 
 @pytest.fixture(scope="module")
@@ -440,12 +444,6 @@ def test_bars_of_categories_are_logarithmic_where_counts_differ_much() -> None:
     assert lengths == pytest.approx([1, 0.25, 0.05, 0])
 
 
-def encoded(image: Image.Image, image_format: str = "PNG", **options: Any) -> bytes:
-    stream = io.BytesIO()
-    image.save(stream, image_format, **options)
-    return stream.getvalue()
-
-
 def drawn(data: bytes, bbox: Any = None, max_pixels: int = 10**7) -> np.ndarray | None:
     rendered = picture_of(data, issue("box_outside", "fix"), bbox, max_pixels=max_pixels)
     return None if rendered is None else np.asarray(Image.open(io.BytesIO(rendered.png)).convert("RGB")).astype(int)
@@ -527,10 +525,8 @@ def test_nothing_awkward_raises(shared_data: Path) -> None:
     assert "empty.jpg" not in rendered
 
 
-def _encoded(width: int, height: int) -> bytes:
-    stream = io.BytesIO()
-    Image.new("RGB", (width, height), (90, 90, 90)).save(stream, "PNG")
-    return stream.getvalue()
+def grey(width: int, height: int) -> bytes:
+    return encoded(Image.new("RGB", (width, height), (90, 90, 90)))
 
 
 def test_a_sample_shows_boxes_and_masks_where_they_are() -> None:
@@ -541,7 +537,7 @@ def test_a_sample_shows_boxes_and_masks_where_they_are() -> None:
         {"category_id": 1, "bbox": [800, 200, 300, 300]},
     ]
     categories = {3: {"name": "cat"}, 1: {"name": "dog"}}
-    sample = sample_picture(_encoded(1280, 640), annotations, categories, caption="train: a.png")
+    sample = sample_picture(grey(1280, 640), annotations, categories, caption="train: a.png")
     with Image.open(io.BytesIO(sample.jpeg)) as image:
         assert (image.format, image.size) == ("JPEG", (LONGEST_SIDE, LONGEST_SIDE // 2))
         pixels = np.asarray(image.convert("RGB")).astype(int)
@@ -558,7 +554,7 @@ def test_a_sample_shows_boxes_and_masks_where_they_are() -> None:
 
 def test_a_small_image_is_enlarged_so_that_its_tags_have_the_size_of_others() -> None:
     annotations = [{"category_id": 3, "bbox": [16, 8, 32, 16]}]
-    sample = sample_picture(_encoded(64, 32), annotations, {3: {"name": ""}}, caption="")
+    sample = sample_picture(grey(64, 32), annotations, {3: {"name": ""}}, caption="")
     with Image.open(io.BytesIO(sample.jpeg)) as image:
         assert image.size == (LONGEST_SIDE, LONGEST_SIDE // 2)
         pixels = np.asarray(image.convert("RGB")).astype(int)
@@ -572,7 +568,7 @@ def test_a_sample_shows_the_skeletons_of_keypoints() -> None:
     points = [200, 100, 2, 1000, 500, 1, 1000, 100, 0]
     annotations = [{"category_id": 3, "bbox": [0, 0, 8, 8], "keypoints": points}, {"category_id": 1, "bbox": [0] * 4}]
     categories: dict[int, dict[str, Any]] = {3: {"name": "", "skeleton": [[1, 2], [1, 3]]}, 1: {"name": ""}}
-    sample = sample_picture(_encoded(1280, 640), annotations, categories, caption="")
+    sample = sample_picture(grey(1280, 640), annotations, categories, caption="")
     with Image.open(io.BytesIO(sample.jpeg)) as image:
         pixels = np.asarray(image.convert("RGB")).astype(int)
     red, green, _ = pixels[300 // 4, 600 // 4] - 90

@@ -10,7 +10,6 @@ from detection.analysis.analysis_file import ERROR_TYPES, Box, ErrorType, ImageS
 from detection.analysis.comparison import CategoryChange, Change, Comparison, ErrorChange, ImageChange
 from detection.reports.evaluation.comparison_page import write_comparison_page
 from detection.reports.html.table import DASH
-from schemas.errors import DataError
 from tests.detection.reports.evaluation.builders import image_result, smooth_pictures
 from tests.html_page import HtmlPage
 
@@ -181,9 +180,3 @@ def test_an_image_of_unknown_size_has_that_of_its_file(tmp_path: Path) -> None:
     )
     views = {given["viewbox"] for tag, given in page.tags if tag == "svg" and given.get("role") == "img"}
     assert views == {"0 0 640 480"}
-
-
-def test_a_folder_in_the_way_is_told(tmp_path: Path) -> None:
-    (tmp_path / "comparison.html").mkdir()
-    with pytest.raises(DataError, match="cannot write"):
-        written(tmp_path)

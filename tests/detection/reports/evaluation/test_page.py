@@ -15,7 +15,6 @@ from detection.reports.evaluation.charts import MOST_CATEGORIES
 from detection.reports.evaluation.page import write_evaluation_report
 from detection.reports.evaluation.pictures import MOST_BYTES
 from detection.reports.html.table import DASH
-from schemas.errors import DataError
 from tests.detection.reports.evaluation.builders import (
     HEIGHT,
     NAMES,
@@ -487,9 +486,3 @@ def test_a_difference_that_cannot_be_told(tmp_path: Path) -> None:
     wide = Interval(0.02, -0.1, 0.14, 0.6)
     _, page = report(tmp_path, analysis(differences={"AP": wide}))
     assert "no significant difference." in page.texts[""]
-
-
-def test_a_folder_in_the_way_is_told(tmp_path: Path) -> None:
-    (tmp_path / "report.html").mkdir()
-    with pytest.raises(DataError, match="cannot write"):
-        report(tmp_path)

@@ -11,7 +11,6 @@ import tensorflow as tf
 from rich.console import Console
 
 from components.beam import progress
-from components.coco_evaluator import evaluation
 from components.coco_evaluator.beam import evaluate as beam_evaluate
 from detection import coco
 from detection.analysis.instances import sample_ids
@@ -427,24 +426,6 @@ def test_options_of_an_eval_config(tmp_path: Path, examples: Path, models: list[
     assert analysis["iou"] == 0.6
     assert read(folder, BLESSING_JSON)["blessed"] is False
     assert read(folder, BLESSING_JSON)["reasons"][0].startswith("AR100 is undefined: ")
-
-
-def test_a_killed_evaluator_blesses_nothing(
-    tmp_path: Path, examples: Path, models: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What a kill would leave when all is evaluated and before the verdict is written."""
-    left: list[set[str]] = []
-
-    def look(*arguments: Any, **options: Any) -> None:
-        left.append({path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")})
-
-    monkeypatch.setattr(evaluation, "write_evaluation_report", look)
-    evaluate(tmp_path, examples, models[0])
-    assert left
-    assert f"evaluation/{METRICS_JSON}" in left[0]
-    assert f"evaluation/{BLESSING_JSON}" not in left[0]
-    assert not [name for name in left[0] if name.startswith("blessing/")]
-    assert (tmp_path / "evaluation" / BLESSING_JSON).exists()
 
 
 def test_errors(

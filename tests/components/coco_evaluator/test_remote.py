@@ -1,18 +1,14 @@
 """The evaluator with data, models and outputs on Cloud Storage, against the same evaluation on local paths."""
 
 import json
-import os
-import shlex
-import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import apache_beam as beam
 import pytest
 
 from components.coco_evaluator import executor as component
 from components.coco_evaluator.beam import evaluate as beam_evaluate
-from components.coco_evaluator.beam import models_pass, sample
+from components.coco_evaluator.beam import sample
 from detection.storage.files import exists, list_folder, read_bytes, walk_files
 from schemas.artifacts import ANALYSIS_JSON, BLESSING_JSON, DETECTIONS_JSON, LOGS, METRICS_JSON, REPORT_HTML
 from schemas.config.evaluate import EvaluateConfig
@@ -26,7 +22,6 @@ from tests.components.coco_evaluator.generated_records import (
 )
 from tests.storage_emulator.fixture import Bucket
 from tests.storage_emulator.folders import upload
-from tests.storage_emulator.killing import killed_at_write
 
 pytestmark = pytest.mark.slow  # importing TFX takes most of it
 
@@ -167,69 +162,3 @@ def error_of(inputs: Inputs, out: str) -> str | None:
     except (CocoflowError, RuntimeError) as error:
         return str(find_user_error(error))
     return None
-
-
-@pytest.mark.extended
-@pytest.mark.parametrize("number", [0, 9, 25, 33])
-def test_a_killed_evaluator_leaves_no_verdict(gcs: Bucket, remote: Inputs, expected: str, number: int) -> None:
-    out = f"{gcs.path}/out"
-    assert killed_at_write(gcs, number, evaluate, remote, out, seconds=300.0)  # it imports TFX
-    assert not exists(f"{out}/blessing")
-    assert not exists(f"{out}/evaluation/{BLESSING_JSON}")
-    evaluate(remote, out)
-    assert_whole(out, expected)
-
-
-# Ends a worker that touches what another process of the test wrote on this machine, and notes when it copies a model.
-_GUARD = """
-import os, sys
-
-tests, own = os.environ["TEST_FOLDER"], (os.environ["WORKER_HOME"], os.path.dirname(__file__))
-EVENTS = ("open", "os.chdir", "os.listdir", "os.scandir", "os.mkdir", "os.rename", "os.remove", "os.link", "os.symlink")
-
-def guard(event, arguments):
-    for path in arguments if event in EVENTS else ():
-        if isinstance(path, (str, bytes)):
-            full = os.path.abspath(os.fsdecode(path))
-            if full.startswith(tests + os.sep) and not full.startswith(own):
-                os.write(2, f"refused: {event} {full}".encode())
-                os._exit(77)
-            if event == "open" and full.endswith("saved_model.pb"):
-                open(own[0] + "/loaded", "w").close()
-
-sys.addaudithook(guard)
-"""
-
-
-@pytest.mark.extended
-def test_workers_share_nothing_but_the_bucket(
-    gcs: Bucket, remote: Inputs, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Workers are processes with folders of their own, which cannot open files of each other or of the caller."""
-    from apache_beam.options.pipeline_options import PipelineOptions
-    from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
-    from apache_beam.transforms.environments import SubprocessSDKEnvironment
-
-    guard, workers, caller = tmp_path / "guard", tmp_path / "workers", tmp_path / "caller"
-    for folder in (guard, workers, caller):
-        folder.mkdir()
-    (guard / "sitecustomize.py").write_text(_GUARD)
-    script = f"""
-        WORKER_HOME=$(mktemp -d {shlex.quote(str(workers))}/XXXXXX) && cd "$WORKER_HOME" && mkdir tmp &&
-        export WORKER_HOME HOME="$WORKER_HOME" TMPDIR="$WORKER_HOME/tmp" COCOFLOW_CACHE="$WORKER_HOME/cache" &&
-        export TEST_FOLDER={shlex.quote(str(tmp_path))} PYTHONPATH={shlex.quote(f"{guard}:{ROOT}")} &&
-        exec {shlex.quote(sys.executable)} -m apache_beam.runners.worker.sdk_worker_main"""
-
-    def pipeline(beam_args: Any) -> beam.Pipeline:
-        runner = FnApiRunner(SubprocessSDKEnvironment.from_command_string(" ".join(script.split())))
-        return beam.Pipeline(runner=runner, options=PipelineOptions(["--direct_num_workers=2"]))
-
-    monkeypatch.setattr(models_pass, "make_pipeline", pipeline)
-    monkeypatch.setenv("TMPDIR", str(caller))
-    monkeypatch.setenv("COCOFLOW_CACHE", str(caller / "cache"))
-    monkeypatch.setattr("tempfile.tempdir", str(caller))
-    monkeypatch.chdir(caller)
-    evaluate(remote, f"{gcs.path}/out")
-    assert_whole(f"{gcs.path}/out", expected)
-    assert len(list(workers.glob("*/loaded"))) >= 2
-    assert os.listdir(caller / "cache")  # the caller reads detections and sample from copies of its own

@@ -31,15 +31,6 @@ def model(tmp_path: Path) -> Path:
     return write_parts(tmp_path / "Format-Serving")
 
 
-def test_the_whole_folder_arrives_under_the_time(model: Path, tmp_path: Path) -> None:
-    before = int(time.time())
-    destination = publish(model, tmp_path / "deep" / "serving")
-    assert destination.parent == tmp_path / "deep" / "serving"
-    assert before <= int(destination.name) <= int(time.time())
-    assert parts(destination) == PARTS
-    assert hidden(destination.parent) == []
-
-
 def test_the_answer_is_absolute(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert publish("Format-Serving", "serving").is_absolute()
@@ -68,17 +59,6 @@ def test_versions_rise_within_one_second_and_above_a_clock_that_fell_back(
     assert publish(another(model), serving).name == "1003"
     monkeypatch.setattr(time, "time", lambda: 2000.0)
     assert publish(another(model), serving).name == "2000"
-
-
-def test_versions_are_compared_as_numbers_and_other_names_are_not_versions(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    serving = tmp_path / "serving"
-    for name in ["9", "10", "0011", "backup-99", ".77"]:
-        (serving / name).mkdir(parents=True)
-    assert _versions(serving) == [9, 10, 11]
-    monkeypatch.setattr(time, "time", lambda: 3.0)
-    assert publish(model, serving).name == "12"
 
 
 def test_a_version_taken_meanwhile_is_left_alone(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

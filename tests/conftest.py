@@ -68,7 +68,7 @@ def _remember_signatures(beam: Any) -> None:
 
     def args_and_defaults(function: Any) -> tuple[list[str], list[Any]]:
         if not isinstance(function, MethodType):
-            return read(function)  # type: ignore[no-any-return]
+            return read(function)
         if function.__func__ not in known:
             known[function.__func__] = read(function)
         args, defaults = known[function.__func__]

@@ -174,8 +174,9 @@ def test_removed_examples_are_made_again_with_all_that_depends_on_them(
     first_run: Path, data: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     before = read_summary(first_run)
-    [shard] = first_run.glob("artifacts/CocoExampleGen/examples/*/Split-train/*")
-    shard.unlink()
+    shards = "artifacts/CocoExampleGen/examples/*/Split-train/*"
+    for shard in first_run.glob(shards):
+        shard.unlink()
     assert run(first_run, data) == 0
     shown = capfd.readouterr().err
     others = {"previous_blessed_model", "RecordSchemaGen"}
@@ -183,7 +184,7 @@ def test_removed_examples_are_made_again_with_all_that_depends_on_them(
     summary = read_summary(first_run)
     assert (summary["metrics"], summary["blessed"]) == (before["metrics"], True)
     assert Path(summary["pushed_path"], "saved_model.pb").is_file()
-    assert shard.is_file()
+    assert list(first_run.glob(shards))
     assert "resuming from this finished training" in shown
 
 

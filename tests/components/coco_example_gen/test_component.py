@@ -148,12 +148,11 @@ def test_data_and_artifacts_on_cloud_storage(tmp_path: Path, gcs: Bucket, monkey
     assert len(list_folder(examples)) == 2
 
 
-@pytest.mark.parametrize("runner", ["local", "beam"])
-def test_issues_are_listed_and_nothing_is_left(tmp_path: Path, runner: str) -> None:
+def test_issues_are_listed_and_nothing_is_left(tmp_path: Path) -> None:
     data, run = tmp_path / "data", tmp_path / "run"
     write_data_set(data, broken=True)
     with pytest.raises(Exception, match="2 issues in the data set") as caught:
-        _run(run, data, runner=runner)
+        _run(run, data)
     error = find_user_error(caught.value)
     assert isinstance(error, DataError)
     lines = str(error).splitlines()
@@ -168,10 +167,9 @@ def test_issues_are_listed_and_nothing_is_left(tmp_path: Path, runner: str) -> N
     ]
     assert "--set data.on_fault=drop" in lines[3]
     assert _examples(run) == []
-    if runner == "local":
-        _run(run, data, on_fault=IssuePolicies.model_validate("drop"))
-        [folder] = _examples(run)
-        assert (folder / "Split-train").is_dir()
+    _run(run, data, on_fault=IssuePolicies.model_validate("drop"))
+    [folder] = _examples(run)
+    assert (folder / "Split-train").is_dir()
 
 
 def _do(folder: Path, **parameters: Any) -> Any:

@@ -1,10 +1,7 @@
 import errno
 import os
 import shutil
-import signal
 import stat
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -18,8 +15,6 @@ from detection.storage.versions import numbered_versions
 from schemas.errors import ConfigError, DataError
 from tests.components.saved_model_pusher.version_folders import PARTS, another, hidden, parts, write_parts
 from tests.storage_emulator.fixture import Bucket
-
-REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 def publish(saved_model: str | Path, push_directory: str | Path) -> Path:
@@ -99,69 +94,6 @@ def test_pushers_side_by_side_all_get_their_own_version(model: Path, tmp_path: P
     assert len({destination.name for destination in destinations}) == 20
     assert _versions(tmp_path / "serving") == sorted(int(destination.name) for destination in destinations)
     assert all(set(parts(destination)) == {*PARTS, "number", "count"} for destination in destinations)
-    assert hidden(tmp_path / "serving") == []
-
-
-PUSH_AND_STALL = """
-import pathlib, time
-from components.saved_model_pusher import publish as publishing
-from detection.storage import versions
-copyfile = versions.shutil.copyfile
-def stall(source, goal):
-    copyfile(source, goal)
-    if pathlib.Path(source).name == {last!r}:
-        print("middle", flush=True)
-        time.sleep(600)
-versions.shutil.copyfile = stall
-publishing.publish("Format-Serving", "serving")
-"""
-
-
-def kill_in_the_middle(script: str, folder: Path) -> None:
-    """Runs `script` in `folder` until it says that it is in the middle."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", script],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"middle\n"
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
-
-
-@pytest.mark.parametrize("last", ["saved_model.pb", "config.yaml"])
-def test_killed_in_the_middle_shows_no_version_and_the_leftover_goes(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str
-) -> None:
-    serving = tmp_path / "serving"
-    kill_in_the_middle(PUSH_AND_STALL.format(last=last), tmp_path)
-    assert _versions(serving) == []
-    assert len(hidden(serving)) == 1
-    publish(model, serving)
-    assert hidden(serving) == []
-    assert len(_versions(serving)) == 1
-
-
-PUSH_AND_STALL_AFTER_THE_RENAME = """
-import time
-from components.saved_model_pusher import publish as publishing
-from detection.storage import versions
-def stall(folder):
-    print("middle", flush=True)
-    time.sleep(600)
-versions.fsync_path = stall
-publishing.publish("Format-Serving", "serving")
-"""
-
-
-def test_killed_before_the_version_is_registered_pushes_no_second_one(model: Path, tmp_path: Path) -> None:
-    kill_in_the_middle(PUSH_AND_STALL_AFTER_THE_RENAME, tmp_path)
-    [version] = _versions(tmp_path / "serving")
-    assert publish(model, tmp_path / "serving") == tmp_path / "serving" / str(version)
-    assert _versions(tmp_path / "serving") == [version]
     assert hidden(tmp_path / "serving") == []
 
 

@@ -17,8 +17,14 @@ from schemas.config.config import Config
 from schemas.config.config_io import load_config
 from tests.detection.training import tiny_detector
 from tests.detection.training.tiny_run import SMALL
+from tests.pipelines.small_run import push_at_once
 
 ROOT = Path(__file__).parents[1]
+PUBLISHED = (
+    "model.name=efficientdet-nano",
+    "model.image_size=64",
+    "model.overrides={neck: {filters: 16, cells: 1}, head: {layers: 1}, min_level: 4, max_level: 5}",
+)
 SETTINGS = (
     *SMALL,
     "train.steps=3",
@@ -41,7 +47,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     categories = json.loads((tmp_path / "my_coco/annotations/instances_val.json").read_text())["categories"]
     Image.new("RGB", (64, 48), "gray").save(tmp_path / "photo.jpg")
     write_results(tmp_path / "detections.json", [])
-    config = load_config(None, ["model.name=efficientdet-nano", "model.image_size=64"])
+    config = load_config(None, [*PUBLISHED])
     weights = {one.path: one.numpy() for one in detector_from_config(config.model, categories).variables}
     folder = tmp_path / "weights" / "efficientdet-d0"
     folder.mkdir(parents=True)
@@ -52,6 +58,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     read_config = pipelines.load_config
     monkeypatch.setattr(pipelines, "load_config", load_small_config)
+    push_at_once(monkeypatch)
     monkeypatch.setenv("COCOFLOW_WEIGHTS", str(tmp_path / "weights"))
     monkeypatch.chdir(tmp_path)
     return tmp_path

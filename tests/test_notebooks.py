@@ -16,6 +16,7 @@ from tests.detection.fake_detector import save_fake_detector
 from tests.detection.mask_keypoint_data import save_model, write_data
 from tests.detection.training import tiny_detector
 from tests.detection.training.tiny_run import SMALL
+from tests.pipelines.small_run import push_at_once
 
 PROJECT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((PROJECT / "notebooks").glob("*.ipynb"))
@@ -58,6 +59,7 @@ def executed(
     """What the cells of a notebook display, by MIME type; executed in the notebook's folder, where Jupyter starts."""
     name, assignments = request.param
     tiny_detector.register()
+    push_at_once(monkeypatch)
     make_demo_data(tmp_path / "data", train_images=4, eval_images=3)
     save_fake_detector(tmp_path / "serving" / "12", category_ids=(1, 2, 3))
     if assignments is MASKS:

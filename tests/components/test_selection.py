@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 class Runs:
     """Runs the stub pipeline again and again below one folder, and tells what each run did."""
 
-    def __init__(self, root: Path, runner: str) -> None:
+    def __init__(self, root: Path, runner: str = "local") -> None:
         self.root = root
         self.runner = runner
 
@@ -70,9 +70,8 @@ def test_each_model_meets_the_last_one_blessed_before_it(tmp_path: Path, runner:
         assert runs.pushes() == ["1", "2"]
 
 
-@pytest.mark.parametrize("runner", ["local", "beam"])
 def test_a_refused_model_is_no_baseline_until_it_is_pushed(
-    tmp_path: Path, runner: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     from components.saved_model_pusher import executor
     from components.saved_model_pusher.push import Pushed, PushRequest
@@ -85,7 +84,7 @@ def test_a_refused_model_is_no_baseline_until_it_is_pushed(
         return push(request)
 
     monkeypatch.setattr(executor, "push", validated)
-    runs = Runs(tmp_path, runner)
+    runs = Runs(tmp_path)
     assert runs(seed=1) == FRESH
     with pytest.raises(Exception, match="its detections differ"):
         runs(seed=2)
@@ -107,7 +106,7 @@ def test_a_model_that_was_rolled_back_is_no_baseline_until_it_is_published_again
 ) -> None:
     from components.saved_model_pusher.rollback import roll_back
 
-    runs = Runs(tmp_path, "local")
+    runs = Runs(tmp_path)
     runs(seed=1)
     runs(seed=2)
     rolled_back = roll_back(tmp_path / "serving")
@@ -129,18 +128,17 @@ WARM = "train.init.from_previous_model=true"
 class WarmRuns:
     """A pipeline that is run again and again on one store, and what its runs left there."""
 
-    def __init__(self, root: Path, runner: str, *assignments: str) -> None:
+    def __init__(self, root: Path, *assignments: str) -> None:
         self.root = root
-        self.runner = runner
         self.assignments = assignments
 
     def __call__(self, *assignments: str, blessed: int = 1) -> tuple[str, str]:
-        """WarmRuns it; the states of trainer and evaluator."""
+        """Runs it; the states of trainer and evaluator."""
         from tests.pipelines.base_model_stubs import make_nodes
         from tests.pipelines.stub_runs import run_nodes
 
         config = load_config(None, [*self.assignments, WARM, *assignments])
-        states = run_nodes(make_nodes(str(self.root), config, blessed=blessed), self.root, runner=self.runner)
+        states = run_nodes(make_nodes(str(self.root), config, blessed=blessed), self.root)
         return states["DetectionTrainer"], states["CocoEvaluator"]
 
     def bases(self) -> list[int]:
@@ -164,12 +162,9 @@ def _nothing_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
 NEW, SAME = ("done", "done"), ("reused", "reused")
 
 
-@pytest.mark.parametrize("runner", ["local", "beam"])
 @pytest.mark.usefixtures("_nothing_is_trained")
-def test_each_training_starts_from_the_last_one_blessed_and_is_reused_when_nothing_changed(
-    tmp_path: Path, runner: str
-) -> None:
-    runs = WarmRuns(tmp_path, runner, f"data.root={tmp_path}/data")
+def test_each_training_starts_from_the_last_one_blessed_and_is_reused_when_nothing_changed(tmp_path: Path) -> None:
+    runs = WarmRuns(tmp_path, f"data.root={tmp_path}/data")
     write_data_set(tmp_path / "data")
 
     assert runs() == NEW
@@ -178,18 +173,17 @@ def test_each_training_starts_from_the_last_one_blessed_and_is_reused_when_nothi
     assert runs("train.seed=2") == NEW
     assert runs("train.seed=2") == SAME
     assert runs.bases() == [0, 1]
-    if runner == "local":
-        assert runs() == SAME, "an earlier configuration finds its own earlier result"
-        assert runs("train.seed=3", blessed=0) == NEW
-        assert runs("train.seed=3", blessed=1) == ("reused", "done"), "now it is blessed, and still itself"
-        assert runs("train.seed=4", blessed=0) == NEW
-        assert runs("train.seed=5") == NEW
-        assert runs.bases() == [0, 1, 2, 3, 3], "model 4 was not blessed"
+    assert runs() == SAME, "an earlier configuration finds its own earlier result"
+    assert runs("train.seed=3", blessed=0) == NEW
+    assert runs("train.seed=3", blessed=1) == ("reused", "done"), "now it is blessed, and still itself"
+    assert runs("train.seed=4", blessed=0) == NEW
+    assert runs("train.seed=5") == NEW
+    assert runs.bases() == [0, 1, 2, 3, 3], "model 4 was not blessed"
 
 
 @pytest.mark.usefixtures("_nothing_is_trained")
 def test_new_data_trains_on_from_the_last_model(tmp_path: Path) -> None:
-    runs = WarmRuns(tmp_path, "local", f"data.root={tmp_path}/data/{{SPAN}}", "data.window=2")
+    runs = WarmRuns(tmp_path, f"data.root={tmp_path}/data/{{SPAN}}", "data.window=2")
     write_data_set(tmp_path / "data/1", images=1)
     assert runs() == NEW
     write_data_set(tmp_path / "data/2", images=2)
@@ -205,7 +199,7 @@ def test_other_initial_weights_train_anew(tmp_path: Path) -> None:
     def write(value: float) -> str:
         return str(tf.train.Checkpoint(model={"w": tf.Variable(value)}).write(str(tmp_path / "ckpt-1")))
 
-    runs = WarmRuns(tmp_path, "local", f"data.root={tmp_path}/data", f"train.init.checkpoint={write(1.0)}")
+    runs = WarmRuns(tmp_path, f"data.root={tmp_path}/data", f"train.init.checkpoint={write(1.0)}")
     write_data_set(tmp_path / "data")
     assert runs() == NEW
     write(1.0)

@@ -3,10 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import pipeline_runner
+from components.saved_model_pusher import component
 from detection.storage.json_files import read_json
 from detection.storage.paths import join
 from schemas.artifacts import SUMMARY_JSON
+from schemas.config.config import PushConfig
 
 FEW_STEPS = (
     "model.name=efficientdet-nano",
@@ -23,6 +27,12 @@ FEW_STEPS = (
 def run_pipeline(root: str | Path, data: str | Path, *flags: str, assignments: tuple[str, ...] = ()) -> int:
     sets = [part for key in (*FEW_STEPS, f"run.root={root}", *assignments) for part in ("--set", key)]
     return pipeline_runner.main(["run", "--data", str(data), *sets, *flags])
+
+
+def push_at_once(patch: pytest.MonkeyPatch) -> None:
+    """Makes the pusher's default options those that start no process: each would import TensorFlow."""
+    options = PushConfig.model_validate({"validation": {"images": 0}, "warmup_requests": 0})
+    patch.setattr(component, "PushConfig", lambda: options)
 
 
 def read_summary(root: str | Path) -> dict[str, Any]:

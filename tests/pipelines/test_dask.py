@@ -25,7 +25,6 @@ from schemas.artifacts import (
 from tests.components.beam.cluster import PATH, dask_cluster
 from tests.components.coco_evaluator.generated_records import generate_ground_truth
 from tests.components.coco_example_gen.remote_data import converted, upload
-from tests.components.coco_example_gen.test_workers import HOOK
 from tests.detection.fake_detector import save_fake_detector
 from tests.pipelines.small_run import run_pipeline
 from tests.storage_emulator.fixture import Bucket
@@ -76,6 +75,18 @@ def evaluate(models: Sequence[str | Path], data: str | Path, out: str | Path, *b
     assert set(names) > {*FILES, *TOLD_WITH_PATHS}
     return {name: read_bytes(join(out, name)) for name in names}
 
+
+# Ends a process at its first access to a folder of the driver.
+HOOK = """
+import os, sys
+
+def refuse(event, arguments):
+    if event in ("open", "os.listdir", "os.mkdir", "os.rename") and str(arguments[0]).startswith({driver!r}):
+        os.write(2, b"another machine's folder: " + os.fsencode(str(arguments[0])))
+        os._exit(1)
+
+sys.addaudithook(refuse)
+"""
 
 # Lists the pictures that a process opens in a file of its working folder.
 LISTING = """

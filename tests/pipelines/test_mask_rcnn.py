@@ -1,30 +1,19 @@
-"""Mask R-CNN through the commands and the pipeline: real masks, kills, exports, fine-tuning."""
+"""Mask R-CNN through the commands and the pipeline: real masks, Cloud Storage, fine-tuning."""
 
 import json
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import pipeline_runner
 from detection.datasets.demo_data import make_demo_data
-from detection.inference.restore import load_trained
-from detection.input_pipeline.network_input import fit_to_input
 from detection.storage import files
 from detection.storage.json_files import read_json
 from detection.storage.paths import join
-from detection.types import ImageInfo
-from schemas import serving
-from schemas.artifacts import CHECKPOINTS, DETECTIONS_JSON, METRICS_JSON, SAVED_MODEL
+from schemas.artifacts import DETECTIONS_JSON, METRICS_JSON, SAVED_MODEL
 from tests.detection.coco.generated_cases import pycocotools_eval
-from tests.detection.training.tiny_run import checkpoint_values
-from tests.pipelines.runners.compiled_pipeline import CompiledPipeline
 from tests.pipelines.small_run import read_summary
 from tests.storage_emulator.fixture import Bucket
 from tests.storage_emulator.folders import upload
@@ -33,14 +22,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.extended]  # half a
 
 MODEL = ("model.name=mask-rcnn-nano", "train.batch_size=4", "evaluate.batch_size=4")
 CONFIG = Path(__file__).parents[2] / "pipelines" / "configs" / "demo_masks.yaml"
-STEPS = 6
-KILLED = (
-    "model.postprocess.score_threshold=0",
-    f"train.steps={STEPS}",
-    "train.checkpoint_every=2",
-    "train.log_every=1",
-    "train.keep_checkpoints=9",
-)
 
 
 def sets(*assignments: str) -> list[str]:
@@ -62,18 +43,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def trained(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A training that nothing disturbed."""
-    output = tmp_path_factory.mktemp("trained") / "out"
-    call("train", "--data", digits, "--output", output, keys=(*MODEL, *KILLED))
-    return output
-
-
-def test_on_cloud_storage_and_compiled_the_pipeline_gives_the_same_masks(
-    installed_programs: Path, gcs: Bucket, digits: Path, tmp_path: Path
-) -> None:
-    """The compiled one is executed with the wheel alone, on gs:// alone."""
+def test_on_cloud_storage_the_pipeline_gives_the_same_masks(gcs: Bucket, digits: Path, tmp_path: Path) -> None:
     keys = (*MODEL, "model.postprocess.score_threshold=0", "train.steps=3", "evaluate.thresholds.absolute={AP: 0.0}")
     call("run", "--data", digits, keys=(*keys, f"run.root={tmp_path / 'run'}"))
     summary = read_summary(tmp_path / "run")
@@ -87,21 +57,6 @@ def test_on_cloud_storage_and_compiled_the_pipeline_gives_the_same_masks(
     assert read_summary(root)["metrics"] == summary["metrics"]
     [remote] = files.glob(join(root, "artifacts/CocoEvaluator/evaluation/*"))
     assert read_json(join(remote, DETECTIONS_JSON)) == expected
-    compiled, root = tmp_path / "pipeline.yaml", f"{gcs.path}/runs/compiled"
-    own = (f"run.root={root}", "run.image=image:1", f"data.root={data}")
-    call("compile", "--runner", "kubeflow", "--output", compiled, keys=(*keys, *own))
-    outputs = CompiledPipeline(
-        compiled,
-        programs=installed_programs,
-        root=join(root, "artifacts"),
-        scratch=tmp_path / "scratch",
-        environment=gcs.emulator.environment(),
-        runs_drivers=False,
-    ).run()
-    remote = outputs["CocoEvaluator"]["evaluation"]["uri"]
-    assert read_json(join(remote, METRICS_JSON))["metrics"].items() <= summary["metrics"].items()
-    assert read_json(join(remote, DETECTIONS_JSON)) == expected
-    assert outputs["SavedModelPusher"]["pushed_model"]["metadata"]["pushed_destination"].startswith(root)
 
 
 @pytest.mark.parametrize(
@@ -128,61 +83,6 @@ def test_the_pipeline_measures_real_masks_as_pycocotools(
         expected = pycocotools_eval(ground_truth, detections, iou_type).stats
         np.testing.assert_allclose(own["stats"], expected, rtol=0, atol=1e-12)
         np.testing.assert_allclose([reported[name] for name in own["metrics"]], expected, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("step", [2, 4])
-def test_killed_and_resumed_it_ends_with_the_same_bits(step: int, trained: Path, digits: Path, tmp_path: Path) -> None:
-    output = tmp_path / "out"
-    runner = str(Path(pipeline_runner.__file__))
-    command = [sys.executable, runner, "train", "--data", str(digits), "--output", str(output), *sets(*MODEL, *KILLED)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        while process.poll() is None and not (output / CHECKPOINTS / f"ckpt-{step}.index").exists():
-            time.sleep(0.01)
-        process.kill()
-    assert process.returncode == -signal.SIGKILL
-    assert not (output / SAVED_MODEL).exists()
-    call("train", "--data", digits, "--output", output, keys=(*MODEL, *KILLED))
-    resumed, undisturbed = checkpoint_values(output, STEPS), checkpoint_values(trained, STEPS)
-    assert resumed.keys() == undisturbed.keys()
-    for name, value in undisturbed.items():
-        np.testing.assert_array_equal(resumed[name], value, err_msg=name)
-
-
-def test_the_exported_model_equals_the_one_in_memory(trained: Path, digits: Path, tmp_path: Path) -> None:
-    exported = tmp_path / "exported"
-    call("export", "--model", trained, "--output", exported)
-    model = load_trained(trained)
-    paths = sorted((digits / "val").iterdir())
-    images = [tf.io.decode_image(path.read_bytes(), channels=3, expand_animations=False) for path in paths]
-    fitted = [
-        fit_to_input(
-            image,
-            image_size=model.detector.image_size,
-            resizing=model.detector.resizing,
-            mean=model.detector.pixel_mean,
-            std=model.detector.pixel_std,
-        )
-        for image in images
-    ]
-    info = ImageInfo(*(tf.stack([getattr(one, field) for _, one in fitted]) for field in ImageInfo._fields))
-    inputs = tf.stack([one for one, _ in fitted])
-    expected = tf.function(lambda: model.detector.detect(model.detector(inputs, training=False), info))()
-    loaded = tf.saved_model.load(str(exported))
-    found = loaded.signatures[serving.PIXEL_SIGNATURE](images=tf.stack(images))
-    assert expected.num.numpy().min() > 5
-    np.testing.assert_array_equal(found[serving.COUNT], expected.num)
-    np.testing.assert_allclose(found[serving.SCORES], expected.scores, atol=1e-5)
-    masks = found["detection_masks"].numpy()
-    assert masks.shape[2:] == (28, 28)
-    assert masks.std() > 0
-    for image, count in enumerate(expected.num.numpy()):
-        # Two detections whose scores differ by rounding may change places.
-        own, theirs = (boxes.numpy()[image, :count] for boxes in (expected.boxes, found[serving.BOXES]))
-        places = np.abs(own[:, None] - theirs).max(axis=2).argmin(axis=1)
-        assert sorted(places) == list(range(count))
-        assert np.abs(places - np.arange(count)).max() <= 1
-        np.testing.assert_allclose(theirs[places], own, atol=1e-5)
-        np.testing.assert_allclose(masks[image, places], expected.masks[image, :count], atol=1e-5)
 
 
 def evaluated(model: Path, data: Path, output: Path) -> tuple[float, float]:

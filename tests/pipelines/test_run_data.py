@@ -1,70 +1,32 @@
-"""Runs of the whole pipeline on other data, and on data, folders and detectors that a run refuses."""
+"""Data, folders and detectors that a run of the whole pipeline refuses."""
 
 import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from schemas.artifacts import DETECTIONS_JSON, SUMMARY_JSON
+from schemas.artifacts import SUMMARY_JSON
 from tests.pipelines.small_run import run_pipeline
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]
 
 
-@pytest.mark.parametrize(
-    ("data", "images"),
-    [
-        pytest.param("raccoon", 40, marks=pytest.mark.extended),  # a minute each
-        pytest.param("coco2017_ccby", 25, marks=pytest.mark.extended),
-        pytest.param("dali_masks", 11, marks=pytest.mark.extended),
-    ],
-)
-def test_real_photographs(data: str, images: int, shared_data: Path, tmp_path: Path) -> None:
-    root = tmp_path / "run"
-    assert run_pipeline(root, shared_data / data) == 0
-    (evaluated,) = root.glob(f"artifacts/CocoEvaluator/evaluation/*/{DETECTIONS_JSON}")
-    assert len({detection["image_id"] for detection in json.loads(evaluated.read_text())}) == images
-
-
-def _edit(data: Path, change: Callable[[dict[str, Any]], None]) -> None:
+def _outside(data: Path) -> None:
     path = data / "annotations" / "instances_train.json"
     tree = json.loads(path.read_text())
-    change(tree)
+    tree["annotations"][3].update(id=777, bbox=[100.0, 100.0, 60.0, 10.0])
     path.write_text(json.dumps(tree))
-
-
-def _outside(data: Path) -> None:
-    _edit(data, lambda tree: tree["annotations"][3].update(id=777, bbox=[100.0, 100.0, 60.0, 10.0]))
-
-
-def _unknown_category(data: Path) -> None:
-    _edit(data, lambda tree: tree["annotations"][3].update(id=778, category_id=99))
-
-
-def _cut_image(data: Path) -> None:
-    path = min((data / "train").iterdir())
-    path.write_bytes(path.read_bytes()[:300])
-
-
-def _cut_json(data: Path) -> None:
-    path = data / "annotations" / "instances_train.json"
-    path.write_bytes(path.read_bytes()[:2000])
 
 
 @pytest.mark.parametrize(
     ("spoil", "parts"),
     [
         (lambda data: (data / "annotations" / "instances_train.json").unlink(), ["'train'", "instances_val.json"]),
-        (_cut_json, ["instances_train.json", "not JSON", "column"]),
-        (lambda data: min((data / "train").iterdir()).unlink(), ["No such file", "image 1"]),
-        (_cut_image, ["image 1", "data.on_fault=drop"]),
-        (_outside, ["777", "outside"]),
-        (_unknown_category, ["778", "99"]),
+        (_outside, ["777", "outside", "data.on_fault=drop"]),
     ],
-    ids=["no annotations", "cut JSON", "no image", "cut image", "box outside", "unknown category"],
+    ids=["no annotations", "box outside"],
 )
 def test_bad_data_is_one_message_and_leaves_nothing(
     spoil: Callable[[Path], object], parts: list[str], digits: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]

@@ -14,22 +14,9 @@ from components.history.queries import History, window_of
 from components.history.records import DataRead, Output
 from components.history.store import read_executions
 from schemas.config.config import DataConfig
-from schemas.config.config_io import from_yaml, load_config, to_yaml
+from schemas.config.config_io import load_config
 from schemas.errors import ConfigError, DataError
 from tests.components.coco_example_gen.data_set import write_data_set
-
-
-@pytest.mark.parametrize("said", ["2026-11-20", "20777"])
-def test_a_span_is_a_number_or_a_date(said: str) -> None:
-    config = load_config(None, [f"data.span={said}"])
-    assert config.data.span == 20777
-    assert from_yaml(to_yaml(config)) == config
-
-
-@pytest.mark.parametrize("said", ["-1", "yesterday", "1969-12-31", "2147483648"])
-def test_a_span_that_is_none_is_refused(said: str) -> None:
-    with pytest.raises(ConfigError, match=r"data\.span = "):
-        load_config(None, [f"data.span={said}"])
 
 
 def test_training_alone_reads_the_newest_span_or_the_one_asked_for(tmp_path: Path) -> None:
@@ -65,16 +52,15 @@ def test_a_window_needs_spans(tmp_path: Path) -> None:
 class Runs:
     """A pipeline that is run again and again on one store, and what its runs left there."""
 
-    def __init__(self, root: Path, runner: str) -> None:
+    def __init__(self, root: Path) -> None:
         self.root = root
-        self.runner = runner
 
     def __call__(self, *, window: int, **arguments: Any) -> dict[str, str]:
         """Runs it; the state of each component, and the spans that were trained on."""
         from tests.pipelines.span_stubs import make_nodes
         from tests.pipelines.stub_runs import run_nodes
 
-        states = run_nodes(make_nodes(str(self.root), window=window, **arguments), self.root, runner=self.runner)
+        states = run_nodes(make_nodes(str(self.root), window=window, **arguments), self.root)
         return {"example_gen": states["CocoExampleGen"], "trainer": states["DetectionTrainer"], "spans": self._spans()}
 
     def _spans(self) -> str:
@@ -105,9 +91,8 @@ SAME = {"example_gen": "reused", "trainer": "reused"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("runner", ["local", "beam"])
-def test_each_day_trains_on_the_window_that_ends_with_it(tmp_path: Path, runner: str) -> None:
-    runs, root = Runs(tmp_path, runner), str(tmp_path / "data/{SPAN:2}")
+def test_each_day_trains_on_the_window_that_ends_with_it(tmp_path: Path) -> None:
+    runs, root = Runs(tmp_path), str(tmp_path / "data/{SPAN:2}")
 
     write_data_set(tmp_path / "data/01", images=1)
     assert runs(window=2, root=root) == {**NEW, "spans": "1"}
@@ -116,16 +101,15 @@ def test_each_day_trains_on_the_window_that_ends_with_it(tmp_path: Path, runner:
     assert runs(window=2, root=root) == {**SAME, "spans": "2,1"}
     write_data_set(tmp_path / "data/03", images=3)
     assert runs(window=2, root=root) == {**NEW, "spans": "3,2"}
-    if runner == "local":
-        assert runs(window=2, root=root, span=3) == {**SAME, "spans": "3,2"}, "the newest, specified"
-        assert runs(window=2, root=root, span=2) == {**SAME, "spans": "2,1"}, "a window ends with the span read"
-        assert [one.properties["span"] for one in runs.examples()] == [1, 2, 3]
-        assert list(map(_train_ids, runs.examples())) == [[1], [1, 2], [1, 2, 3]]
+    assert runs(window=2, root=root, span=3) == {**SAME, "spans": "3,2"}, "the newest, specified"
+    assert runs(window=2, root=root, span=2) == {**SAME, "spans": "2,1"}, "a window ends with the span read"
+    assert [one.properties["span"] for one in runs.examples()] == [1, 2, 3]
+    assert list(map(_train_ids, runs.examples())) == [[1], [1, 2], [1, 2, 3]]
 
 
 @pytest.mark.slow
 def test_versions_and_what_is_recorded_of_them(tmp_path: Path) -> None:
-    runs = Runs(tmp_path, "local")
+    runs = Runs(tmp_path)
     root = str(tmp_path / "{YYYY}{MM}{DD}/v{VERSION}")
     write_data_set(tmp_path / "19700108/v1", images=1)
     write_data_set(tmp_path / "19700109/v9", images=2)
@@ -242,7 +226,7 @@ def test_spans_of_the_window_that_no_run_has_read_are_told(tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_examples_that_are_damaged_are_left_out_of_the_window(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    runs, root = Runs(tmp_path, "local"), str(tmp_path / "data/{SPAN}")
+    runs, root = Runs(tmp_path), str(tmp_path / "data/{SPAN}")
     for span in (1, 2):
         write_data_set(tmp_path / f"data/{span}", images=span)
         runs(window=2, root=root)

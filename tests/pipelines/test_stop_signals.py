@@ -5,12 +5,10 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
 import pipeline_runner
-from detection.datasets.demo_data import make_demo_data
 
 # What starts tests may ignore SIGINT, which children inherit.
 _PROGRAM = """
@@ -22,8 +20,7 @@ def work(args):
     return 0
 
 signal.signal(signal.SIGINT, {sigint})
-if {replaces}:
-    pipelines.commands.run.run = work
+pipelines.commands.run.run = work
 pipeline_runner.program()
 """
 _RESUMES = "; the same command continues from here"
@@ -73,11 +70,11 @@ _FORKED_CHILD_TERMINATED = """
 """
 
 
-def _start(work: str = "pass", *arguments: str, sigint: str = "signal.default_int_handler") -> "subprocess.Popen[str]":
-    """Starts `cocoflow run`, which does `work`, or the real thing where there are arguments for it."""
-    code = _PROGRAM.format(work=work, sigint=sigint, replaces=not arguments)
+def _start(work: str, *, sigint: str = "signal.default_int_handler") -> "subprocess.Popen[str]":
+    """Starts `cocoflow run`, which does `work`."""
+    code = _PROGRAM.format(work=work, sigint=sigint)
     # Python 3.12 and newer warn of the fork, as pipeline_runner has threads.
-    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code, "run", *arguments]
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code, "run"]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -157,19 +154,3 @@ def test_the_handlers_of_a_calling_program_come_back(capsys: pytest.CaptureFixtu
     thread.start()
     thread.join()
     assert exit_codes == [2]
-
-
-@pytest.mark.extended
-@pytest.mark.e2e
-@pytest.mark.parametrize("runner", ["local", "beam"])
-def test_ctrl_c_while_a_component_trains(runner: str, tmp_path: Path) -> None:
-    """Minutes: TFX is imported twice. The Beam pipeline above shows the same in seconds."""
-    make_demo_data(tmp_path / "data", train_images=2, eval_images=1)
-    flags = ["--data", str(tmp_path / "data"), "--runner", runner, "--set", f"run.root={tmp_path / 'run'}"]
-    with _start("pass", *flags, "--set", "model.name=efficientdet-nano") as process:
-        assert process.stderr is not None
-        while "compiling" not in process.stderr.readline():
-            assert process.poll() is None
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=120)
-    assert (process.returncode, out, err) == (130, "", f"interrupted{_RESUMES}\n")

@@ -52,12 +52,21 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskCluster]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def cluster_to_kill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskCluster]:
+    """For two tests, as a cluster takes seconds to start; the second one kills the workers."""
+    with dask_cluster(tmp_path_factory.mktemp("dask") / "cluster") as running:
+        yield running
+
+
 def _load(path: str, folder: str) -> Iterator[DetectedBatch]:
     Path(folder, f"worker-{os.getppid()}").touch()
     yield from load(path)
 
 
-def test_evaluator_on_two_workers_measures_to_the_bit_as_one_process(cluster: DaskCluster, tmp_path: Path) -> None:
+def test_evaluator_on_two_workers_measures_to_the_bit_as_one_process(
+    cluster_to_kill: DaskCluster, tmp_path: Path
+) -> None:
     ground_truth, found = cases_in_one(range(20))
     paths = write_batches(tmp_path / "batches", ground_truth, found, seed=1)
     measure = Measure(ground_truth["categories"], make_params("bbox"), divided=True)
@@ -74,7 +83,7 @@ def test_evaluator_on_two_workers_measures_to_the_bit_as_one_process(cluster: Da
         return slices, (folder / "detections.json").read_bytes()
 
     expected, detections = evaluated("expected")
-    slices, detections_there = evaluated("out", *cluster.beam_args)
+    slices, detections_there = evaluated("out", *cluster_to_kill.beam_args)
     assert detections_there == detections
     assert slices.keys() == expected.keys()
     for key, (*counts, metrics) in expected.items():
@@ -82,7 +91,7 @@ def test_evaluator_on_two_workers_measures_to_the_bit_as_one_process(cluster: Da
         assert slices[key][2].by_name == metrics.by_name
         np.testing.assert_array_equal(slices[key][2].precision, metrics.precision)
     took_part = {path.name for path in (tmp_path / "out").glob("worker-*")}
-    assert took_part == {f"worker-{process.pid}" for process in cluster.workers.values()}
+    assert took_part == {f"worker-{process.pid}" for process in cluster_to_kill.workers.values()}
 
 
 def run(beam_args: Sequence[str], function: Callable[..., Any], out: Path, **arguments: Any) -> list[int]:
@@ -107,19 +116,20 @@ def when_begun(folder: Path, harnesses: int, action: Callable[[], object]) -> No
     threading.Thread(target=act, daemon=True).start()
 
 
-def test_killed_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_killed_workers(
+    cluster_to_kill: DaskCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """The pipeline starts again on the other one; without another, the error names the lost ones."""
     monkeypatch.setattr(clusters, "_RESTART", 1.0)
-    with dask_cluster(tmp_path / "cluster") as running:
-        first, second = tmp_path / "first", tmp_path / "second"
-        when_begun(first, 2, lambda: running.signal("w1", signal.SIGKILL))
-        assert run(running.beam_args, hold, tmp_path / "numbers", folder=str(first)) == list(range(20))
-        assert re.search(r"The Dask worker w1 \(tcp://127.0.0.1:\d+\) was lost.* starts again", caplog.text)
+    running, first, second = cluster_to_kill, tmp_path / "first", tmp_path / "second"
+    when_begun(first, 2, lambda: running.signal("w1", signal.SIGKILL))
+    assert run(running.beam_args, hold, tmp_path / "numbers", folder=str(first)) == list(range(20))
+    assert re.search(r"The Dask worker w1 \(tcp://127.0.0.1:\d+\) was lost.* starts again", caplog.text)
 
-        when_begun(second, 1, lambda: running.signal("w0", signal.SIGKILL))
-        with pytest.raises(CocoflowError, match=r"The Dask worker w0 \(.*\) was lost: .* has no other worker"):
-            run(running.beam_args, hold, tmp_path / "none", folder=str(second))
-        assert not (tmp_path / "none").exists()
+    when_begun(second, 1, lambda: running.signal("w0", signal.SIGKILL))
+    with pytest.raises(CocoflowError, match=r"The Dask worker w0 \(.*\) was lost: .* has no other worker"):
+        run(running.beam_args, hold, tmp_path / "none", folder=str(second))
+    assert not (tmp_path / "none").exists()
 
 
 def _kill(nanny: psutil.Process, kind: str) -> None:

@@ -170,6 +170,7 @@ def test_workers_that_do_not_reach_the_folder(tmp_path: Path) -> None:
         require_runner([f"--runner={STAND_INS}.RightRunner"], str(tmp_path / "file"))
 
 
+@pytest.mark.extended  # test_an_unknown_runner_runs_a_small_pipeline_first has a runner that loses all
 def test_the_losses_of_beams_own_dask_runner_are_seen(tmp_path: Path) -> None:
     """In a process of its own: its options clash with ours once both are imported."""
     output, beam_args = tmp_path / "out", [f"--runner={STAND_INS}.StockDaskRunner"]

@@ -2,8 +2,6 @@
 
 import json
 import logging
-import random
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +11,14 @@ import tensorflow as tf
 from rich.console import Console
 
 from components.beam import progress
-from components.coco_evaluator import evaluation
 from components.coco_evaluator.beam import evaluate as beam_evaluate
 from detection import coco
 from detection.analysis.instances import sample_ids
-from detection.datasets.annotations.packed_entries import pack_entries
 from detection.inference.formats.saved_model import SavedModelDetector
 from detection.inference.predict import predict
 from detection.inference.serving_sample import read_serving_sample
 from detection.storage.atomic import write_json
 from detection.types import EncodedImage
-from schemas import features
 from schemas.artifacts import (
     ANALYSIS_JSON,
     BLESSING_JSON,
@@ -39,94 +34,38 @@ from schemas.artifacts import (
 from schemas.config.evaluate import EvaluateConfig
 from schemas.config.run import ACCELERATOR_VARIABLE
 from schemas.errors import CocoflowError, ConfigError, DataError, find_user_error
+from tests.components.coco_evaluator.generated_records import (
+    artifact,
+    generate_ground_truth,
+    save_models,
+    served,
+    write_records,
+    write_shards,
+)
 from tests.detection.coco.generated_cases import pycocotools_eval
-from tests.detection.fake_detector import CATEGORY_IDS, save_fake_detector, write_images
+from tests.detection.fake_detector import CATEGORY_IDS, save_fake_detector
 
 pytestmark = pytest.mark.slow  # importing TFX takes most of it
 
-CATEGORIES = [{"id": id_, "name": f"category {id_}"} for id_ in (*CATEGORY_IDS, 31)]
 IMAGES = 13
+VOC = "pascal_voc_AP50"  # a metric besides COCO's
 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Two `Model` artifacts' folders."""
-    root = tmp_path_factory.mktemp("models")
-    for number in range(2):
-        save_fake_detector(root / str(number) / "Format-Serving", shift=number)
-    return [root / "0", root / "1"]
+    return save_models(tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(scope="module")
 def ground_truth(tmp_path_factory: pytest.TempPathFactory, models: list[Path]) -> dict[str, Any]:
     """A data set whose objects lie near some of the first model's detections; `folder` has the images."""
     folder = tmp_path_factory.mktemp("images")
-    entries = write_images(folder, IMAGES)
-    detector = SavedModelDetector(folder=models[0] / "Format-Serving", batch_size=IMAGES)
-    encoded = [(folder / entry["file_name"]).read_bytes() for entry in entries]
-    images = [
-        EncodedImage(entry["id"], "", data, entry["height"], entry["width"])
-        for entry, data in zip(entries, encoded, strict=True)
-    ]
-    rng = np.random.default_rng(3)
-    annotations: list[dict[str, Any]] = []
-    for rows in [results.rows for results in detector.detect(images)[1:]]:
-        for image_id, *box, _, category in rows[::2].tolist():
-            bbox = [max(0.01, value + float(rng.normal(0, 0.5))) for value in box]
-            annotations.append(
-                {
-                    "id": len(annotations) + 1,
-                    "image_id": int(image_id),
-                    "category_id": int(category),
-                    "bbox": bbox,
-                    "area": bbox[2] * bbox[3],
-                    "iscrowd": int(rng.random() < 0.2),
-                }
-            )
-    return {"images": entries, "annotations": annotations, "categories": CATEGORIES, "folder": folder}
+    return {**generate_ground_truth(folder, served(models), seed=3, found=(0.3, 0.0)), "folder": folder}
 
 
-def write_examples(root: Path, ground_truth: dict[str, Any], *, shards: int = 2, broken: bytes | None = None) -> Path:
-    """An `Examples` artifact's folder; images lie over the shards in no order, one shard is gzipped."""
-    records = []
-    for entry in ground_truth["images"]:
-        own = [annotation for annotation in ground_truth["annotations"] if annotation["image_id"] == entry["id"]]
-        data = broken or (ground_truth["folder"] / entry["file_name"]).read_bytes()
-        feature = {
-            features.ENCODED: _bytes(data),
-            features.FILENAME: _bytes(entry["file_name"].encode()),
-            features.HEIGHT: tf.train.Feature(int64_list=tf.train.Int64List(value=[entry["height"]])),
-            features.WIDTH: tf.train.Feature(int64_list=tf.train.Int64List(value=[entry["width"]])),
-            features.COCO: _bytes(pack_entries(entry, own)),
-        }
-        records.append(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
-    random.Random(0).shuffle(records)
-    write_shards(root, records, shards)
-    (root / DATASET_JSON).write_text(json.dumps({"info": {}, "licenses": [], "categories": ground_truth["categories"]}))
-    return root
-
-
-def write_shards(root: Path, records: list[bytes], shards: int) -> None:
-    (root / "Split-eval").mkdir(parents=True)
-    for shard in range(shards):
-        name, compression = ("part.gz", "GZIP") if shard else ("part.tfrecord", "")
-        with tf.io.TFRecordWriter(str(root / "Split-eval" / f"{shard}-{name}"), compression) as writer:
-            for record in records[shard::shards]:
-                writer.write(record)
-
-
-def _bytes(value: bytes) -> tf.train.Feature:
-    return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
-
-
-def artifact(kind: str, uri: Path, identifier: int, **properties: str) -> Any:
-    from tfx.types import standard_artifacts
-
-    made = getattr(standard_artifacts, kind)()
-    made.uri, made.id = str(uri), identifier
-    for name, value in properties.items():
-        setattr(made, name, value)
-    return made
+def write_examples(root: Path, ground_truth: dict[str, Any], **options: Any) -> Path:
+    return write_records(root, ground_truth, ground_truth["folder"], **options)
 
 
 def evaluate(
@@ -161,11 +100,32 @@ def examples(tmp_path_factory: pytest.TempPathFactory, ground_truth: dict[str, A
     return write_examples(tmp_path_factory.mktemp("examples"), ground_truth)
 
 
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory, examples: Path, models: list[Path]) -> tuple[Path, Any]:
+    """The first model's evaluation, without a baseline, and its blessing."""
+    return evaluate(tmp_path_factory.mktemp("plain"), examples, models[0])
+
+
+@pytest.fixture(scope="module")
+def better(tmp_path_factory: pytest.TempPathFactory, examples: Path, models: list[Path]) -> tuple[Path, Any]:
+    """The first model's evaluation against the second: objects lie where the first one finds them."""
+    thresholds = {"absolute": {VOC: 0.01}, "improvement": {"AP": 0.01}, "significant": ["AP"], "not_worse": [VOC]}
+    options: dict[str, Any] = {"metrics": [VOC], "thresholds": thresholds, "served_images": 5}
+    baseline = artifact("Model", models[1], 2)
+    return evaluate(tmp_path_factory.mktemp("better"), examples, models[0], baseline, model_id=3, **options)
+
+
+@pytest.fixture(scope="module")
+def worse(tmp_path_factory: pytest.TempPathFactory, examples: Path, models: list[Path]) -> tuple[Path, Any]:
+    """The second model's evaluation against the first, with the default thresholds."""
+    baseline = artifact("Model", models[0], 3)
+    return evaluate(tmp_path_factory.mktemp("worse"), examples, models[1], baseline, model_id=4, thresholds={})
+
+
 def test_equals_pycocotools_and_can_be_read(
-    tmp_path: Path, examples: Path, models: list[Path], ground_truth: dict[str, Any], caplog: pytest.LogCaptureFixture
+    plain: tuple[Path, Any], models: list[Path], ground_truth: dict[str, Any]
 ) -> None:
-    caplog.set_level(logging.INFO, "cocoflow.evaluator")
-    folder, blessing = evaluate(tmp_path, examples, models[0])
+    folder, blessing = plain
     detections = read(folder, DETECTIONS_JSON)
     content = read(folder, METRICS_JSON)
     reference = pycocotools_eval(
@@ -176,9 +136,9 @@ def test_equals_pycocotools_and_can_be_read(
     ids = [detection["image_id"] for detection in detections]
     assert ids == sorted(ids)
     assert len(set(ids)) > 5
-    assert f"candidate: 13 images, {len(ids)} detections, AP " in caplog.text
     _check_tfma(folder, content)
     _check_blessing(blessing, models[0])
+    assert read(folder, BLESSING_JSON)["baseline"] is None
     assert sorted(path.name for path in folder.iterdir()) == [
         ANALYSIS_JSON,
         BLESSING_JSON,
@@ -192,29 +152,24 @@ def test_equals_pycocotools_and_can_be_read(
     ]
 
 
-def test_an_emptied_shard_is_refused(
-    tmp_path: Path, examples: Path, models: list[Path], ground_truth: dict[str, Any]
-) -> None:
+def test_an_emptied_shard_is_refused(tmp_path: Path, models: list[Path], ground_truth: dict[str, Any]) -> None:
     written = write_examples(tmp_path / "examples", ground_truth)
-    dataset = read(written, DATASET_JSON)
-    (written / DATASET_JSON).write_text(json.dumps(dataset | {"splits": {"eval": {"images": IMAGES}}}))
-    (written / "Split-eval/0-part.tfrecord").write_bytes(b"")
-    with pytest.raises(DataError, match=f"Split-eval: 6 images, but dataset.json has {IMAGES}"):
+    (written / "Split-eval/1-part").write_bytes(b"")
+    with pytest.raises(DataError, match=f"Split-eval: 7 images, but dataset.json has {IMAGES}"):
         evaluate(tmp_path / "out", written, models[0])
 
 
 def test_predict_finds_the_same(
-    tmp_path: Path, examples: Path, models: list[Path], ground_truth: dict[str, Any]
+    tmp_path: Path, plain: tuple[Path, Any], models: list[Path], ground_truth: dict[str, Any]
 ) -> None:
     """On the image files of the split, bit for bit."""
-    folder, _ = evaluate(tmp_path / "run", examples, models[0])
     (tmp_path / "gt.json").write_text(json.dumps({"images": ground_truth["images"]}))
     out = tmp_path / "detections.json"
-    model = models[0] / "Format-Serving"
+    model, _ = served(models)
     predict(
         model=model, images=[ground_truth["folder"]], ground_truth=tmp_path / "gt.json", output=out, console=Console()
     )
-    assert out.read_bytes() == (folder / DETECTIONS_JSON).read_bytes()
+    assert out.read_bytes() == (plain[0] / DETECTIONS_JSON).read_bytes()
 
 
 def _check_tfma(folder: Path, content: dict[str, Any]) -> None:
@@ -244,9 +199,14 @@ def _check_blessing(blessing: Any, model: Path) -> None:
 
 
 def test_batches_and_shards_do_not_matter(
-    tmp_path: Path, examples: Path, models: list[Path], ground_truth: dict[str, Any]
+    tmp_path: Path,
+    plain: tuple[Path, Any],
+    models: list[Path],
+    ground_truth: dict[str, Any],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    first, _ = evaluate(tmp_path / "1", examples, models[0])
+    caplog.set_level(logging.INFO, "cocoflow.evaluator")
+    first, _ = plain
     other_examples = write_examples(tmp_path / "examples", ground_truth, shards=5)
     few = {"replicates": 0, "visualizations": 2}
     second, _ = evaluate(tmp_path / "2", other_examples, models[0], batch_size=3, analysis=few)
@@ -254,6 +214,7 @@ def test_batches_and_shards_do_not_matter(
         assert (first / name).read_bytes() == (second / name).read_bytes()
     assert _pictures(first) == [f"eval_side_by_side_{number}_0" for number in range(10)]
     assert _pictures(second) == ["eval_side_by_side_0_0", "eval_side_by_side_1_0"]
+    assert f"candidate: 13 images, {len(read(first, DETECTIONS_JSON))} detections, AP " in caplog.text
 
 
 def _pictures(evaluation: Path) -> list[str]:
@@ -264,33 +225,20 @@ def _pictures(evaluation: Path) -> list[str]:
 
 
 def test_compared_with_the_last_blessed_model(
-    tmp_path: Path,
-    examples: Path,
-    models: list[Path],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    better: tuple[Path, Any], worse: tuple[Path, Any], models: list[Path]
 ) -> None:
-    """The first model is the better one: objects lie where it finds them."""
     from tfx.dsl.input_resolution.strategies import latest_blessed_model_strategy
 
-    thresholds: dict[str, Any] = {"thresholds": {"absolute": {}, "improvement": {"AP": 0.01}}}
-    baseline = artifact("Model", models[1], 2)
-    monkeypatch.setattr(progress, "_LOG_SECONDS", 0.01)
-    progress._COUNTS.clear()
-    with caplog.at_level(logging.INFO, "cocoflow.beam"):
-        better, blessed = evaluate(tmp_path / "better", examples, models[0], baseline, model_id=3, **thresholds)
-    assert [count.images for count in progress._COUNTS.values()] == [IMAGES]  # once, not for each model
-    lines = [record.getMessage() for record in caplog.records if record.name == "cocoflow.beam"]
-    assert lines[-1] == f"{IMAGES} of {IMAGES} images"
-    assert read(better, BLESSING_JSON)["blessed"] is True
-    assert read(better, BLESSING_JSON)["baseline"]["AP"] < read(better, METRICS_JSON)["metrics"]["AP"]
+    folder, blessed = better
+    verdict, gain = read(folder, BLESSING_JSON), read(folder, ANALYSIS_JSON)["differences"]["AP"]
+    assert verdict["blessed"] is True
+    assert verdict["baseline"]["AP"] < read(folder, METRICS_JSON)["metrics"]["AP"]
+    assert gain["low"] > 0.01
+    change = f"AP: a change of {gain['value']:+.4f} ({gain['low']:+.4f} to {gain['high']:+.4f}) against"
+    assert change in " ".join(verdict["reasons"])
     assert blessed.get_string_custom_property("baseline_model") == str(models[1])
     assert blessed.get_int_custom_property("baseline_model_id") == 2
-    baseline = artifact("Model", models[0], 3)
-    worse, refused = evaluate(tmp_path / "worse", examples, models[1], baseline, model_id=4, **thresholds)
-    verdict = read(worse, BLESSING_JSON)
-    assert verdict["blessed"] is False
-    assert "of the last blessed model: a change below +0.01" in verdict["reasons"][0]
+    _, refused = worse
     assert [path.name for path in Path(refused.uri).iterdir()] == ["NOT_BLESSED"]
     candidates = {
         "model": [artifact("Model", models[0], 3), artifact("Model", models[1], 4)],
@@ -300,23 +248,28 @@ def test_compared_with_the_last_blessed_model(
     assert [model.id for model in resolved["model"]] == [3]
 
 
-def test_further_metrics_are_judged_and_reported(
-    tmp_path: Path, examples: Path, models: list[Path], ground_truth: dict[str, Any]
-) -> None:
-    name = "pascal_voc_AP50"
-    thresholds = {"absolute": {name: 0.999}, "not_worse": [name]}
-    folder, _ = evaluate(
-        tmp_path, examples, models[0], artifact("Model", models[1], 2), metrics=[name], thresholds=thresholds
-    )
-    expected = coco.evaluate(ground_truth, read(folder, DETECTIONS_JSON), metrics=[name])
+def test_by_default_a_low_ap_and_a_significant_loss_refuse(worse: tuple[Path, Any]) -> None:
+    """The second model detects nothing where the objects lie."""
+    folder, blessing = worse
+    verdict, loss = read(folder, BLESSING_JSON), read(folder, ANALYSIS_JSON)["differences"]["AP"]
+    assert loss["high"] < 0
+    assert (verdict["blessed"], blessing.get_int_custom_property("blessed")) == (False, 0)
+    [low, change] = verdict["reasons"]
+    assert low.startswith("AP 0 is below 0.05")
+    assert change.startswith(f"AP: a change of {loss['value']:+.4f} ({loss['low']:+.4f} to {loss['high']:+.4f})")
+
+
+def test_further_metrics_are_judged_and_reported(better: tuple[Path, Any], ground_truth: dict[str, Any]) -> None:
+    folder, _ = better
+    expected = coco.evaluate(ground_truth, read(folder, DETECTIONS_JSON), metrics=[VOC])
     content, analysis = read(folder, METRICS_JSON), read(folder, ANALYSIS_JSON)
     assert content["metrics"] == expected.by_name
     assert content["per_category"] == expected.per_category
-    assert analysis["intervals"][name]["value"] == pytest.approx(expected.by_name[name])
+    assert analysis["intervals"][VOC]["value"] == pytest.approx(expected.by_name[VOC])
     reasons = " ".join(read(folder, BLESSING_JSON)["reasons"])
-    assert f"{name} {round(expected.by_name[name], 4):g} is below 0.999" in reasons
-    assert f"{name}: a change of" in reasons
-    assert name in (folder / REPORT_HTML).read_text()
+    assert f"{VOC} {round(expected.by_name[VOC], 4):g} is at least 0.01" in reasons
+    assert f"{VOC}: a change of" in reasons
+    assert VOC in (folder / REPORT_HTML).read_text()
 
 
 def test_a_baseline_may_know_categories_that_are_gone(tmp_path: Path, examples: Path, models: list[Path]) -> None:
@@ -330,7 +283,7 @@ def test_a_baseline_may_know_categories_that_are_gone(tmp_path: Path, examples: 
 
 
 def test_a_baseline_whose_ids_mean_other_things_stops_or_is_compared_by_name(
-    tmp_path: Path, examples: Path, models: list[Path]
+    tmp_path: Path, examples: Path, models: list[Path], worse: tuple[Path, Any]
 ) -> None:
     first, second, third = CATEGORY_IDS
     old = tmp_path / "old"
@@ -346,16 +299,21 @@ def test_a_baseline_whose_ids_mean_other_things_stops_or_is_compared_by_name(
     accepted, _ = evaluate(
         tmp_path / "accepted", examples, models[1], baseline, model_id=3, accept_renumbered_categories=True
     )
-    same, _ = evaluate(tmp_path / "same", examples, models[1], artifact("Model", models[0], 4), model_id=3)
-    assert read(accepted, BLESSING_JSON)["baseline"] == read(same, BLESSING_JSON)["baseline"]
+    assert read(accepted, BLESSING_JSON)["baseline"] == read(worse[0], BLESSING_JSON)["baseline"]
 
 
-@pytest.mark.parametrize("tta", [{}, {"flip": True}], ids=["plain", "augmented"])
+@pytest.mark.parametrize("augmented", [False, True])
 def test_images_are_kept_with_what_the_model_gave_for_them(
-    tmp_path: Path, examples: Path, models: list[Path], ground_truth: dict[str, Any], tta: dict[str, Any]
+    *,
+    tmp_path: Path,
+    better: tuple[Path, Any],
+    examples: Path,
+    models: list[Path],
+    ground_truth: dict[str, Any],
+    augmented: bool,
 ) -> None:
     """As a server answers, without augmentation; the choice depends on the ids alone."""
-    folder, _ = evaluate(tmp_path, examples, models[0], artifact("Model", models[1], 2), served_images=5, tta=tta)
+    folder, _ = evaluate(tmp_path, examples, models[0], served_images=5, tta={"flip": True}) if augmented else better
     sample = read_serving_sample(folder / SERVING_SAMPLE)
     entries = {entry["id"]: entry for entry in ground_truth["images"]}
     assert [image.image_id for image in sample] == sample_ids(entries, 5, 0)
@@ -372,74 +330,37 @@ def test_images_are_kept_with_what_the_model_gave_for_them(
     assert any(len(image.outputs["detection_scores"]) for image in sample)
 
 
-@pytest.mark.parametrize("by", ["uri", "id"])
-def test_never_compared_with_itself(tmp_path: Path, examples: Path, models: list[Path], by: str) -> None:
-    itself = artifact("Model", models[0], 9) if by == "uri" else artifact("Model", models[1], 1)
-    thresholds: dict[str, Any] = {"thresholds": {"absolute": {}, "improvement": {"AP": 0.5}}}
-    folder, blessing = evaluate(tmp_path, examples, models[0], itself, **thresholds)
-    assert read(folder, BLESSING_JSON) == {
-        "blessed": True,
-        "reasons": ["AP: no earlier blessed model to compare with"],
-        "baseline": None,
-        "checkpoint": f"judged on {IMAGES} images of eval",
-    }
-    assert not blessing.has_custom_property("baseline_model")
+def test_never_compared_with_itself() -> None:
+    from components.coco_evaluator.executor import find_baseline
 
-
-def test_only_more_than_chance_is_a_gain(tmp_path: Path, examples: Path, models: list[Path]) -> None:
-    thresholds: dict[str, Any] = {"thresholds": {"absolute": {}, "significant": ["AP"]}}
-    folder, _ = evaluate(tmp_path / "better", examples, models[0], artifact("Model", models[1], 2), **thresholds)
-    verdict, analysis = read(folder, BLESSING_JSON), read(folder, ANALYSIS_JSON)
-    gain = analysis["differences"]["AP"]
-    assert gain["low"] > 0.01
-    assert verdict["blessed"] is True
-    [reason] = verdict["reasons"]
-    assert reason.startswith(
-        f"AP: a change of {gain['value']:+.4f} ({gain['low']:+.4f} to {gain['high']:+.4f}) against"
-    )
-    same = shutil.copytree(models[0], tmp_path / "same")
-    folder, _ = evaluate(tmp_path / "equal", examples, models[0], artifact("Model", same, 2), **thresholds)
-    verdict = read(folder, BLESSING_JSON)
-    assert verdict["blessed"] is False
-    assert verdict["reasons"] == [
-        "AP: a change of +0.0000 (+0.0000 to +0.0000) against the last blessed model: no significant gain "
-        "(to accept it: --set 'evaluate.thresholds.significant=[]')"
-    ]
-
-
-def test_by_default_a_low_ap_and_a_significant_loss_refuse(tmp_path: Path, examples: Path, models: list[Path]) -> None:
-    """The second model detects nothing where the objects lie."""
-    baseline = artifact("Model", models[0], 2)
-    folder, blessing = evaluate(tmp_path / "worse", examples, models[1], baseline, thresholds={})
-    verdict, loss = read(folder, BLESSING_JSON), read(folder, ANALYSIS_JSON)["differences"]["AP"]
-    assert loss["high"] < 0
-    assert (verdict["blessed"], blessing.get_int_custom_property("blessed")) == (False, 0)
-    assert verdict["reasons"] == [
-        "AP 0 is below 0.05 (to accept it: --set evaluate.thresholds.absolute.AP=0)",
-        f"AP: a change of {loss['value']:+.4f} ({loss['low']:+.4f} to {loss['high']:+.4f}) against the last blessed "
-        "model: a significant loss (to accept it: --set 'evaluate.thresholds.not_worse=[]')",
-    ]
-    same = shutil.copytree(models[0], tmp_path / "same")
-    folder, _ = evaluate(tmp_path / "equal", examples, same, baseline, thresholds={})
-    assert read(folder, BLESSING_JSON)["blessed"] is True
+    model, other = artifact("Model", "/models/1", 1), artifact("Model", "/models/2", 2)
+    for itself in (artifact("Model", "/models/1", 9), artifact("Model", "/models/3", 1)):
+        assert find_baseline(model, [itself]) is None
+        assert find_baseline(model, [itself, other]) is other
 
 
 def test_neither_division_nor_counting_matters(
-    tmp_path: Path, models: list[Path], ground_truth: dict[str, Any]
+    tmp_path: Path,
+    models: list[Path],
+    ground_truth: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The number of images told or counted, one state or many: the same files."""
+    """The number of images told or counted, one state or two: the same files; progress counts each image once."""
+    monkeypatch.setattr(progress, "_LOG_SECONDS", 0.01)
+    caplog.set_level(logging.INFO, "cocoflow.beam")
     baseline = artifact("Model", models[1], 2)
     folders = []
-    for number, (counts, images_per_state) in enumerate([(None, 100), (None, 12), (IMAGES, 13)]):
-        examples = write_examples(tmp_path / f"examples-{number}", ground_truth)
-        if counts:
-            dataset = json.loads((examples / DATASET_JSON).read_text())
-            write_json(examples / DATASET_JSON, dataset | {"splits": {"eval": {"images": counts}}})
-        out = tmp_path / f"{number}"
+    for counted, images_per_state in [(False, 12), (True, 13)]:
+        progress._COUNTS.clear()
+        examples = write_examples(tmp_path / f"examples-{counted}", ground_truth, counted=counted)
+        out = tmp_path / f"{counted}"
         folders.append(evaluate(out, examples, models[0], baseline, images_per_state=images_per_state)[0])
-    for folder in folders[1:]:
-        for name in (METRICS_JSON, DETECTIONS_JSON, ANALYSIS_JSON, BLESSING_JSON):
-            assert (folder / name).read_bytes() == (folders[0] / name).read_bytes()
+    for name in (METRICS_JSON, DETECTIONS_JSON, ANALYSIS_JSON, BLESSING_JSON):
+        assert (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes()
+    assert [count.images for count in progress._COUNTS.values()] == [IMAGES]  # once, not for each model
+    lines = [record.getMessage() for record in caplog.records if record.name == "cocoflow.beam"]
+    assert lines[-1] == f"{IMAGES} of {IMAGES} images"
 
 
 def test_of_many_images_a_sample_is_analysed(tmp_path: Path, examples: Path, models: list[Path]) -> None:
@@ -475,10 +396,9 @@ def test_an_eval_config_slices_and_judges(tmp_path: Path, examples: Path, models
             slicing_specs {} threshold { value_threshold { lower_bound { value: %s } } } } } }
         }"""
     thresholds = {"absolute": {"AP": 0.1}}
-    for least, asked, blessed in [(0.0, 0.1, True), (0.99, 0.1, False), (0.0, 0.99, False)]:
-        thresholds["absolute"]["AP"] = asked
+    for least, blessed in [(0.0, True), (0.99, False)]:
         folder, blessing = evaluate(
-            tmp_path / f"{least}-{asked}", examples, models[0], eval_config=config % least, thresholds=thresholds
+            tmp_path / f"{least}", examples, models[0], eval_config=config % least, thresholds=thresholds
         )
         verdict = read(folder, BLESSING_JSON)
         assert verdict["blessed"] is blessed
@@ -508,24 +428,6 @@ def test_options_of_an_eval_config(tmp_path: Path, examples: Path, models: list[
     assert read(folder, BLESSING_JSON)["reasons"][0].startswith("AR100 is undefined: ")
 
 
-def test_a_killed_evaluator_blesses_nothing(
-    tmp_path: Path, examples: Path, models: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What a kill would leave when all is evaluated and before the verdict is written."""
-    left: list[set[str]] = []
-
-    def look(*arguments: Any, **options: Any) -> None:
-        left.append({path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")})
-
-    monkeypatch.setattr(evaluation, "write_evaluation_report", look)
-    evaluate(tmp_path, examples, models[0])
-    assert left
-    assert f"evaluation/{METRICS_JSON}" in left[0]
-    assert f"evaluation/{BLESSING_JSON}" not in left[0]
-    assert not [name for name in left[0] if name.startswith("blessing/")]
-    assert (tmp_path / "evaluation" / BLESSING_JSON).exists()
-
-
 def test_errors(
     tmp_path: Path, examples: Path, models: list[Path], ground_truth: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -539,22 +441,18 @@ def test_errors(
 
     assert "no split 'test', only train, eval. Correct evaluate.split" in message_of("split", examples, split="test")
     assert "Split-train: no record files" in message_of("empty", examples, split="train")
-    broken = write_examples(
-        tmp_path / "broken", {**ground_truth, "images": ground_truth["images"][:1]}, broken=b"no image"
-    )
+    first = {**ground_truth, "images": ground_truth["images"][:1]}
+    broken = write_examples(tmp_path / "broken", first, shards=1, broken=True)
     assert "picture_00.png: the model cannot read the image (id 500)" in message_of("broken", broken)
     twice = write_examples(tmp_path / "twice", {**ground_truth, "images": ground_truth["images"][:1] * 2}, shards=1)
     assert "ground truth of the examples: duplicate id: image 500" in message_of("twice", twice)
     with monkeypatch.context() as patched:
         patched.setattr(beam_evaluate, "_CHUNK", 1)
         assert "image 500 was added more than once" in message_of("apart", twice, batch_size=1)
-    none = write_examples(tmp_path / "none", {**ground_truth, "images": []})
+    none = write_examples(tmp_path / "none", {**ground_truth, "images": []}, counted=False)
     assert "no record. Evaluate on a split that has images." in message_of("none", none)
     assert "not a SavedModel" in message_of("model", examples, tmp_path / "no model")
-    imported = write_examples(tmp_path / "foreign", {**ground_truth, "images": []}, shards=1)
-    for path in (imported / "Split-eval").iterdir():
-        path.unlink()
-    (imported / "Split-eval").rmdir()
+    imported = write_examples(tmp_path / "foreign", {**ground_truth, "images": []}, shards=1, counted=False)
     write_shards(imported, [tf.train.Example().SerializeToString()], 1)
     assert "record without a name: the record has no image/encoded, coco/annotations" in message_of("foreign", imported)
     (none / DATASET_JSON).write_text("{}")

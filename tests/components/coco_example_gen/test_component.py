@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 import schemas
-from detection.datasets.demo_data import make_demo_data
 from detection.storage.files import copy_file, list_folder
 from schemas.config.config import DataConfig
 from schemas.config.issues import IssuePolicies
@@ -149,12 +148,11 @@ def test_data_and_artifacts_on_cloud_storage(tmp_path: Path, gcs: Bucket, monkey
     assert len(list_folder(examples)) == 2
 
 
-@pytest.mark.parametrize("runner", ["local", "beam"])
-def test_issues_are_listed_and_nothing_is_left(tmp_path: Path, runner: str) -> None:
+def test_issues_are_listed_and_nothing_is_left(tmp_path: Path) -> None:
     data, run = tmp_path / "data", tmp_path / "run"
     write_data_set(data, broken=True)
     with pytest.raises(Exception, match="2 issues in the data set") as caught:
-        _run(run, data, runner=runner)
+        _run(run, data)
     error = find_user_error(caught.value)
     assert isinstance(error, DataError)
     lines = str(error).splitlines()
@@ -169,10 +167,9 @@ def test_issues_are_listed_and_nothing_is_left(tmp_path: Path, runner: str) -> N
     ]
     assert "--set data.on_fault=drop" in lines[3]
     assert _examples(run) == []
-    if runner == "local":
-        _run(run, data, on_fault=IssuePolicies.model_validate("drop"))
-        [folder] = _examples(run)
-        assert (folder / "Split-train").is_dir()
+    _run(run, data, on_fault=IssuePolicies.model_validate("drop"))
+    [folder] = _examples(run)
+    assert (folder / "Split-train").is_dir()
 
 
 def _do(folder: Path, **parameters: Any) -> Any:
@@ -243,15 +240,7 @@ def test_specified_splits(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "out/dataset.json").read_text())["info"] == {"year": 2020}
 
 
-def test_the_schema_fits_the_demo_data_and_its_statistics_are_small(tmp_path: Path) -> None:
-    make_demo_data(tmp_path / "demo", train_images=40, eval_images=10)
-    _run(tmp_path / "run", tmp_path / "demo", checked=True)
-    assert _anomalies(tmp_path / "run") == {"Split-train": {}, "Split-eval": {}}
-    [statistics] = (tmp_path / "run").glob("pipeline/StatisticsGen/statistics/*/Split-train/FeatureStats.pb")
-    assert statistics.stat().st_size < 100_000
-
-
-@pytest.mark.parametrize("name", ["coco2017_ccby", "dali_masks"])
+@pytest.mark.parametrize("name", ["coco2017_ccby", pytest.param("dali_masks", marks=pytest.mark.extended)])
 def test_the_schema_fits_real_data(tmp_path: Path, shared_data: Path, name: str) -> None:
     _run(tmp_path / "run", shared_data / name, checked=True)
     assert _anomalies(tmp_path / "run") == {"Split-train": {}, "Split-eval": {}}

@@ -146,27 +146,6 @@ class _Sized:
         self.imgs = {image["id"]: image for image in tree["images"]}
 
 
-def test_images_keep_their_split_when_data_is_added(shared_data: Path, tmp_path: Path) -> None:
-    source = shared_data / "raccoon/instances_train.json"
-    tree = json.loads(source.read_text())
-    ids_of_splits: list[dict[str, set[int]]] = []
-    for count in (60, 120):
-        kept = {image["id"] for image in tree["images"][:count]}
-        part = {
-            **tree,
-            "images": tree["images"][:count],
-            "annotations": [entry for entry in tree["annotations"] if entry["image_id"] in kept],
-        }
-        path = tmp_path / f"{count}.json"
-        path.write_text(json.dumps(part))
-        files = SplitFiles(str(path), str(shared_data / "raccoon/images"))
-        splits = Division(ratios={"train": 0.7, "eval": 0.2, "test": 0.1}).apply({"train": files})
-        trees = _rebuilt(_convert(splits, tmp_path / f"out{count}"))
-        ids_of_splits.append({name: {image["id"] for image in tree["images"]} for name, tree in trees.items()})
-        assert sum(map(len, ids_of_splits[-1].values())) == count
-    assert all(ids_of_splits[0][name] <= ids_of_splits[1][name] for name in ids_of_splits[0])
-
-
 def test_one_image_of_n_is_taken(shared_data: Path, tmp_path: Path) -> None:
     splits = find_splits(shared_data / "raccoon", Division(sample_1_of_n={"train": 7}))
     trees = _rebuilt(_convert(splits, tmp_path / "out"))

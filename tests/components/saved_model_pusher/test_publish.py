@@ -1,10 +1,7 @@
 import errno
 import os
 import shutil
-import signal
 import stat
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -19,8 +16,6 @@ from schemas.errors import ConfigError, DataError
 from tests.components.saved_model_pusher.version_folders import PARTS, another, hidden, parts, write_parts
 from tests.storage_emulator.fixture import Bucket
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-
 
 def publish(saved_model: str | Path, push_directory: str | Path) -> Path:
     return Path(publishing.publish(saved_model, push_directory))
@@ -29,15 +24,6 @@ def publish(saved_model: str | Path, push_directory: str | Path) -> Path:
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     return write_parts(tmp_path / "Format-Serving")
-
-
-def test_the_whole_folder_arrives_under_the_time(model: Path, tmp_path: Path) -> None:
-    before = int(time.time())
-    destination = publish(model, tmp_path / "deep" / "serving")
-    assert destination.parent == tmp_path / "deep" / "serving"
-    assert before <= int(destination.name) <= int(time.time())
-    assert parts(destination) == PARTS
-    assert hidden(destination.parent) == []
 
 
 def test_the_answer_is_absolute(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,17 +54,6 @@ def test_versions_rise_within_one_second_and_above_a_clock_that_fell_back(
     assert publish(another(model), serving).name == "1003"
     monkeypatch.setattr(time, "time", lambda: 2000.0)
     assert publish(another(model), serving).name == "2000"
-
-
-def test_versions_are_compared_as_numbers_and_other_names_are_not_versions(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    serving = tmp_path / "serving"
-    for name in ["9", "10", "0011", "backup-99", ".77"]:
-        (serving / name).mkdir(parents=True)
-    assert _versions(serving) == [9, 10, 11]
-    monkeypatch.setattr(time, "time", lambda: 3.0)
-    assert publish(model, serving).name == "12"
 
 
 def test_a_version_taken_meanwhile_is_left_alone(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,69 +94,6 @@ def test_pushers_side_by_side_all_get_their_own_version(model: Path, tmp_path: P
     assert len({destination.name for destination in destinations}) == 20
     assert _versions(tmp_path / "serving") == sorted(int(destination.name) for destination in destinations)
     assert all(set(parts(destination)) == {*PARTS, "number", "count"} for destination in destinations)
-    assert hidden(tmp_path / "serving") == []
-
-
-PUSH_AND_STALL = """
-import pathlib, time
-from components.saved_model_pusher import publish as publishing
-from detection.storage import versions
-copyfile = versions.shutil.copyfile
-def stall(source, goal):
-    copyfile(source, goal)
-    if pathlib.Path(source).name == {last!r}:
-        print("middle", flush=True)
-        time.sleep(600)
-versions.shutil.copyfile = stall
-publishing.publish("Format-Serving", "serving")
-"""
-
-
-def kill_in_the_middle(script: str, folder: Path) -> None:
-    """Runs `script` in `folder` until it says that it is in the middle."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", script],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"middle\n"
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
-
-
-@pytest.mark.parametrize("last", ["saved_model.pb", "config.yaml"])
-def test_killed_in_the_middle_shows_no_version_and_the_leftover_goes(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str
-) -> None:
-    serving = tmp_path / "serving"
-    kill_in_the_middle(PUSH_AND_STALL.format(last=last), tmp_path)
-    assert _versions(serving) == []
-    assert len(hidden(serving)) == 1
-    publish(model, serving)
-    assert hidden(serving) == []
-    assert len(_versions(serving)) == 1
-
-
-PUSH_AND_STALL_AFTER_THE_RENAME = """
-import time
-from components.saved_model_pusher import publish as publishing
-from detection.storage import versions
-def stall(folder):
-    print("middle", flush=True)
-    time.sleep(600)
-versions.fsync_path = stall
-publishing.publish("Format-Serving", "serving")
-"""
-
-
-def test_killed_before_the_version_is_registered_pushes_no_second_one(model: Path, tmp_path: Path) -> None:
-    kill_in_the_middle(PUSH_AND_STALL_AFTER_THE_RENAME, tmp_path)
-    [version] = _versions(tmp_path / "serving")
-    assert publish(model, tmp_path / "serving") == tmp_path / "serving" / str(version)
-    assert _versions(tmp_path / "serving") == [version]
     assert hidden(tmp_path / "serving") == []
 
 

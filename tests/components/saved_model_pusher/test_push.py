@@ -219,19 +219,3 @@ def test_old_versions_go_after_the_push(
     pushed = [push(request(one, serving, evaluation, keep_versions=2)) for one in models]
     assert versions(serving) == [one.version.rpartition("/")[2] for one in pushed[1:]]
     assert [one.removed for one in pushed] == [(), (), (name_of(pushed[0].version),)]
-
-
-@pytest.mark.usefixtures("validated")
-def test_a_version_that_cannot_be_removed_fails_no_push(
-    model: Path, evaluation: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail(*_: Any) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(pushing, "remove_version", fail)
-    save_fake_detector(tmp_path / "other", shift=1)
-    for one in (model, tmp_path / "other"):
-        pushed = push(request(one, tmp_path / "serving", evaluation, keep_versions=1))
-        assert Path(pushed.version).is_dir()
-    assert pushed.removed == ()
-    assert "Permission denied" in caplog.text

@@ -1,7 +1,6 @@
 """What is taken for the model that is served, so that it is not pushed again."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,14 +19,6 @@ def publish(saved_model: Path, push_directory: Path) -> Path:
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     return write_parts(tmp_path / "Format-Serving")
-
-
-def test_the_newest_version_is_not_pushed_again(model: Path, tmp_path: Path) -> None:
-    serving = tmp_path / "serving"
-    first = publish(model, serving)
-    assert publish(model, serving) == first
-    second = publish(another(model), serving)
-    assert _versions(serving) == [int(first.name), int(second.name)]
 
 
 def test_a_model_that_is_there_is_not_copied(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,39 +60,6 @@ def test_another_pusher_that_was_faster_is_noticed(model: Path, tmp_path: Path, 
     assert (Path(pushed) == faster[0]) == same
     assert len(_versions(serving)) == (2 if same else 3)
     assert hidden(serving) == []
-
-
-def test_a_model_under_a_newer_one_is_pushed_again(model: Path, tmp_path: Path) -> None:
-    serving = tmp_path / "serving"
-    old = tmp_path / "old"
-    shutil.copytree(model, old)
-    first = publish(old, serving)
-    second = publish(another(model), serving)
-    third = publish(old, serving)
-    assert _versions(serving) == [int(version.name) for version in (first, second, third)]
-    # Rolled back to what is then the newest: nothing to push.
-    shutil.rmtree(third)
-    assert publish(model, serving) == second
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda version: (version / "saved_model.pb").unlink(),
-        lambda version: (version / "variables/variables.index").write_bytes(b"indeX"),
-        lambda version: (version / "extra").touch(),
-    ],
-    ids=["removed", "changed", "added"],
-)
-def test_a_newest_version_that_differs_from_the_model_is_not_taken_for_it(
-    spoil: Callable[[Path], object], model: Path, tmp_path: Path
-) -> None:
-    serving = tmp_path / "serving"
-    first = publish(model, serving)
-    spoil(first)
-    second = publish(model, serving)
-    assert int(second.name) > int(first.name)
-    assert parts(second) == PARTS
 
 
 def _versions(directory: Path) -> list[int]:

@@ -259,91 +259,68 @@ SUBMIT = "error: Vertex AI: cannot submit the pipeline digits: "
 FIELD = {"@type": "type.googleapis.com/google.rpc.BadRequest"}
 
 
+REGION = "us-central1 is not a region of Vertex AI. Choose one of"
+
+
 @pytest.mark.parametrize(
-    "refusal",
+    ("status", "message", "info", "told"),
     [
         (
             403,
             "Vertex AI API has not been used in project 12345 before or it is disabled.",
             {"reason": "SERVICE_DISABLED", "metadata": {"service": "aiplatform.googleapis.com"}},
-            "the API aiplatform.googleapis.com is disabled in project my-project. Enable it with `gcloud services "
-            "enable aiplatform.googleapis.com --project my-project`, wait a few minutes, and rerun the command.",
+            "is disabled.*`gcloud services enable aiplatform.googleapis.com --project my-project`, wait a few minutes",
         ),
         (
             403,
             "Permission 'aiplatform.pipelineJobs.create' denied on resource.",
             {"reason": "IAM_PERMISSION_DENIED", "metadata": {"permission": "aiplatform.pipelineJobs.create"}},
-            "permission denied in project my-project (aiplatform.pipelineJobs.create): Permission "
-            "'aiplatform.pipelineJobs.create' denied on resource. Check run.vertex.project, and grant the account "
-            "roles/aiplatform.user: `gcloud projects add-iam-policy-binding my-project --member=user:ACCOUNT "
-            "--role=roles/aiplatform.user`.",
+            r"permission denied in project my-project \(aiplatform.pipelineJobs.create\).* add-iam-policy-binding my-p",
         ),
         (
             403,
             "You do not have permission to act as service_account: x@y.iam.gserviceaccount.com. (or it may not exist).",
             None,
-            "You do not have permission to act as service_account: x@y.iam.gserviceaccount.com. (or it may not exist). "
-            "Grant your account the role roles/iam.serviceAccountUser on run.vertex.service_account, and check that "
-            "name.",
+            "Grant your account the role roles/iam.serviceAccountUser on run.vertex.service_account",
         ),
         (
             429,
             "Quota exceeded for pipeline jobs.",
             {"reason": "RATE_LIMIT_EXCEEDED", "metadata": {"quota_metric": "aiplatform.googleapis.com/pipeline_jobs"}},
-            "the quota of project my-project in us-central1 is used up "
-            "(aiplatform.googleapis.com/pipeline_jobs): "
-            "Quota exceeded for pipeline jobs. Wait for other jobs, ask for more at "
-            "https://console.cloud.google.com/iam-admin/quotas?project=my-project, or choose another region with "
-            "--set run.vertex.region=REGION.",
+            r"quota of project my-project in us-central1 is used up \(aiplatform.googleapis.com/pipeline_jobs\): Quota",
         ),
         (
             401,
             "Request had invalid authentication credentials.",
             {"reason": "ACCESS_TOKEN_EXPIRED"},
-            "the service refuses the credentials: Request had invalid authentication credentials. Log in again with "
-            "`gcloud auth application-default login`.",
+            "refuses the credentials: Request had.* `gcloud auth application-default login`",
         ),
-        (
-            400,
-            "Unsupported region for Vertex AI, select from [us-central1].",
-            None,
-            "us-central1 is not a region of Vertex AI. Choose one of "
-            "https://cloud.google.com/vertex-ai/docs/general/locations with --set run.vertex.region=REGION.",
-        ),
-        (
-            403,
-            "Location us-central1 is not found or access is unauthorized.",
-            None,
-            "us-central1 is not a region of Vertex AI. Choose one of "
-            "https://cloud.google.com/vertex-ai/docs/general/locations with --set run.vertex.region=REGION.",
-        ),
+        (400, "Unsupported region for Vertex AI, select from [us-central1].", None, REGION),
+        (403, "Location us-central1 is not found or access is unauthorized.", None, REGION),
         (
             404,
             "The network vpc is not found.",
             None,
-            "The network vpc is not found (project my-project, region us-central1). Check the name, "
-            "run.vertex.project and run.vertex.region.",
+            r"not found \(project my-project, region us-central1\). Check the",
         ),
-        (418, "I'm a teapot.", None, "the service refuses the request: I'm a teapot (status 418)."),
+        (418, "I'm a teapot.", None, r"the service refuses the request: I'm a teapot \(status 418\)\.$"),
         (
             500,
             "Internal error encountered.",
             None,
-            "the service failed: Internal error encountered (status 500). It may have been done: look for the job "
-            "JOB at PAGE/JOB?project=my-project before you rerun the command.",
+            r"failed: Internal.*look for the job (\S+) at \S+/\1\?project=my-project",
         ),
     ],
 )
 def test_a_refusal_is_one_message(
-    vertex: LoopbackVertex, capsys: pytest.CaptureFixture[str], refusal: tuple[int, str, Any, str]
+    *, vertex: LoopbackVertex, capsys: pytest.CaptureFixture[str], status: int, message: str, info: Any, told: str
 ) -> None:
-    status, message, info, told = refusal
     times = 99 if status == 401 else 1  # the client logs in again on its own first
     vertex.refuse(status, message, info=info, path="/pipelineJobs", times=times)
     assert _run(vertex, "submit") == 1
-    error = re.sub(r"digits-\d{14}-[0-9a-f]{6}", "JOB", capsys.readouterr().err)
-    page = "https://console.cloud.google.com/vertex-ai/locations/us-central1/pipelines/runs"
-    assert error.replace(page, "PAGE") == f"{SUBMIT}{told}\n"
+    [error] = capsys.readouterr().err.splitlines()
+    assert error.startswith(SUBMIT)
+    assert re.search(told, error), error
     assert vertex.kept("") == {}
 
 

@@ -26,33 +26,42 @@ def call() -> Iterator[ForkedCalls]:
 
 
 RUN = f"{stubbed_run.__name__}:run"
-REAL = pytest.param(False, marks=[pytest.mark.extended, pytest.mark.e2e], id="real")  # minutes
+# When each component is killed: one half of them at the start, the other at the end; or all alike.
+MIXED = {node: ("start", "end")[number % 2] for number, node in enumerate(NODES)}
+ALIKE = [dict.fromkeys(NODES, when) for when in ("start", "end")]
 
 
-@pytest.mark.parametrize("when", ["start", "end"])
-@pytest.mark.parametrize("stubs", [pytest.param(True, id="stubs"), REAL])
+@pytest.mark.parametrize(
+    ("stubs", "kills"),
+    [
+        pytest.param(True, MIXED, id="stubs"),
+        *(pytest.param(stubs, kills, marks=pytest.mark.extended) for stubs in (True, False) for kills in ALIKE),
+    ],
+)
 def test_a_run_killed_in_each_component_finishes_and_repeats_nothing(
-    *, stubs: bool, when: str, tmp_path: Path, digits: Path, call: ForkedCalls
+    *, stubs: bool, kills: dict[str, str], tmp_path: Path, digits: Path, call: ForkedCalls
 ) -> None:
     """At the start: with half an output. At the end: the record is written, but TFX does not know of it."""
     root, log = tmp_path / "run", tmp_path / "log"
     history = History(str(root))
     options = {"stubs": stubs, "log": str(log), "flags": ["--run-id", "mine", "--trigger", "test"]}
-    for number, node in enumerate(NODES, start=1):
+    for number, (node, when) in enumerate(kills.items(), start=1):
         assert call(RUN, str(root), str(digits), options | {"kill": [node, when]}) == -signal.SIGKILL
         [record] = history.runs()
         assert (record.id, record.state, record.is_dead, record.attempt) == ("mine", "running", True, number)
         assert not (root / "summary.json").exists()
     assert call(RUN, str(root), str(digits), options) == 0
 
-    counts = {"start": 2, "end": 1} if when == "start" else {"start": 1}
-    assert Counter(lines(log)) == {f"{node} {word}": count for node in NODES for word, count in counts.items()}
+    counts = {"start": {"start": 2, "end": 1}, "end": {"start": 1}}
+    assert Counter(lines(log)) == {
+        f"{node} {word}": count for node, when in kills.items() for word, count in counts[when].items()
+    }
     record = _run(root)
     assert (record.state, record.attempt, record.trigger, record.error) == ("done", len(NODES) + 1, "test", None)
     assert {name: state.state for name, state in record.components.items()} == {
         **dict.fromkeys(NODES, "reused"),
         "previous_blessed_model": "done",
-        NODES[-1]: "done" if when == "start" else "reused",
+        NODES[-1]: "done" if kills[NODES[-1]] == "start" else "reused",
     }
     [version] = (root / "serving").iterdir()
     assert record.pushed_path == read_summary(root)["pushed_path"] == str(version)
@@ -61,25 +70,24 @@ def test_a_run_killed_in_each_component_finishes_and_repeats_nothing(
     _require_no_trace(root)
 
 
-@pytest.mark.parametrize("when", ["start", "end"])
-def test_a_run_killed_in_its_report_is_reported_once_more(
-    when: str, tmp_path: Path, digits: Path, call: ForkedCalls
-) -> None:
+def test_a_run_killed_in_its_report_is_reported_once_more(tmp_path: Path, digits: Path, call: ForkedCalls) -> None:
     root, log = tmp_path / "run", tmp_path / "log"
     history = History(str(root))
     options = {"stubs": True, "log": str(log), "flags": ["--run-id", "mine"]}
-    assert call(RUN, str(root), str(digits), options | {"kill": ["RunReport", when]}) == -signal.SIGKILL
-    [record] = history.runs()
-    assert (record.state, record.is_dead, record.pushed_path) == ("running", True, None)
+    for when in ("start", "end"):
+        assert call(RUN, str(root), str(digits), options | {"kill": ["RunReport", when]}) == -signal.SIGKILL
+        [record] = history.runs()
+        assert (record.state, record.is_dead, record.pushed_path) == ("running", True, None)
     assert call(RUN, str(root), str(digits), options) == 0
 
-    assert set(Counter(lines(log)).values()) == {1}  # every component was executed once
+    executed = [line for line in lines(log) if not line.startswith("RunReport")]
+    assert Counter(executed) == {f"{node} {word}": 1 for node in NODES for word in ("start", "end")}
     record = _run(root)
-    assert (record.state, record.attempt, record.error) == ("done", 2, None)
+    assert (record.state, record.attempt, record.error) == ("done", 3, None)
     assert {name: record.components[name].state for name in NODES} == dict.fromkeys(NODES, "reused")
     [version] = (root / "serving").iterdir()
     assert record.pushed_path == read_summary(root)["pushed_path"] == str(version)
-    assert len(read_executions(str(root), "RunReport")) == (1 if when == "start" else 2)
+    assert len(read_executions(str(root), "RunReport")) == 2  # that of the second kill, and that of the whole run
     _require_no_trace(root)
 
 

@@ -107,22 +107,13 @@ def test_a_pipeline_is_not_run_by_each_of_several_machines(config: Config, monke
         execute_run(config, runner="local")
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("[]", "no list `categories`"),
-        ('{"categories": [[1, "cat"]]}', r"item 1: .* Write one with id, name"),
-        ('{"categories": [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}]}', r"item 2 \(id 1\): duplicate id"),
-        ("{", "dataset.json"),
-    ],
-)
 def test_damaged_records_of_an_earlier_call_are_named(
-    config: Config, trained: list[dict[str, Any]], tmp_path: Path, content: str, message: str
+    config: Config, trained: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     train_alone(config, str(tmp_path))
     [dataset] = (tmp_path / "examples").glob(f"*/{DATASET_JSON}")
-    dataset.write_text(content)
-    with pytest.raises(DataError, match=message) as raised:
+    dataset.write_text('{"categories": [[1, "cat"]]}')
+    with pytest.raises(DataError, match=r"item 1: .* Write one with id, name") as raised:
         train_alone(config, str(tmp_path))
     assert str(dataset) in str(raised.value)
     assert len(trained) == 1

@@ -86,6 +86,7 @@ def test_assignments_override_the_file(tmp_path: Path) -> None:
         ("data.splits.train.annotations=a.json", ["data.splits.train", "set annotations and images, or records"]),
         ("data.splits.train={records: a, images: b}", ["data.splits.train", "remove annotations and images"]),
         ("data.split_ratios={train: 0.8, eval: 0.1}", ["data.split_ratios", "the sum of the fractions is 0.9, not 1"]),
+        *((f"data.span={span}", ["data.span = "]) for span in ("-1", "yesterday", "1969-12-31", "2147483648")),
         ("data.on_fault=skip", ["data.on_fault"]),
         ("data.on_fault.image_broken=keep", ["data.on_fault: image_broken = keep", "repair, fail, drop"]),
         ("train.steps", ["expected key=value"]),

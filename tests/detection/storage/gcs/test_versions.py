@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from detection.storage import files
+from detection.storage.atomic import write_bytes
 from detection.storage.file_system import FileState
 from detection.storage.gcs import objects, versions
+from detection.storage.paths import name_of
 from detection.storage.temporary import SILENT_SECONDS
 from detection.storage.versions import numbered_versions, publish_version
 from schemas.errors import DataError
@@ -24,6 +26,13 @@ def model(tmp_path: Path) -> str:
     return plant(tmp_path / "model")
 
 
+@pytest.fixture(params=["local", "remote"])
+def directory(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """For what both kinds of folders have in common."""
+    local = request.param == "local"
+    return str(tmp_path / "serving") if local else f"{request.getfixturevalue('gcs').path}/serving"
+
+
 def plant(folder: Path, **changed: bytes) -> str:
     for name, content in (PARTS | changed).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -36,7 +45,7 @@ def served(directory: str) -> dict[int, dict[str, bytes]]:
     whole = {}
     for number, path in numbered_versions(directory):
         names = [name for name in files.walk_files(path) if name != ".unfinished"]
-        content = {name: objects.read(f"{path}/{name}") for name in names}
+        content = {name: files.read_bytes(f"{path}/{name}") for name in names}
         if MARKER in content:
             whole[number] = content
     return whole
@@ -52,11 +61,10 @@ def push(source: str, directory: str) -> None:
     publish_version(source, directory, MARKER)
 
 
-def test_the_whole_folder_arrives_under_the_time_and_nothing_else(model: str, gcs: Bucket) -> None:
+def test_the_whole_folder_arrives_under_the_time_and_nothing_else(model: str, directory: str) -> None:
     before = int(time.time())
-    version = publish_version(model, f"{gcs.path}/serving/", MARKER)
-    directory, number = version.rsplit("/", maxsplit=1)
-    assert directory == f"{gcs.path}/serving"
+    version = publish_version(model, f"{directory}/", MARKER)
+    number = version.removeprefix(f"{directory}/")
     assert before <= int(number) <= int(time.time())
     assert served(directory) == {int(number): PARTS}
     assert files.list_folder(directory) == [number]
@@ -74,42 +82,38 @@ def test_the_marker_comes_last(model: str, gcs: Bucket) -> None:
     assert shown[-1] == MARKER
 
 
-def test_the_newest_version_is_not_pushed_again_and_an_older_one_is(model: str, gcs: Bucket, tmp_path: Path) -> None:
+def test_the_newest_version_is_not_pushed_again_and_an_older_one_is(model: str, directory: str, tmp_path: Path) -> None:
     other = plant(tmp_path / "other", **{"variables/index": b"other"})
-    first = publish_version(model, gcs.path, MARKER)
-    assert publish_version(model, gcs.path, MARKER) == first
-    second = publish_version(other, gcs.path, MARKER)
-    assert publish_version(model, gcs.path, MARKER) not in (first, second)
-    assert len(served(gcs.path)) == 3
+    first = publish_version(model, directory, MARKER)
+    assert publish_version(model, directory, MARKER) == first
+    second = publish_version(other, directory, MARKER)
+    third = publish_version(model, directory, MARKER)
+    assert list(served(directory)) == [int(name_of(version)) for version in (first, second, third)]
+    files.remove_folder(third)  # back to what is then the newest: nothing to push
+    assert publish_version(other, directory, MARKER) == second
 
 
 @pytest.mark.parametrize("spoil", ["removed", "changed", "added"])
-def test_a_newest_version_that_differs_is_not_taken_for_the_model(spoil: str, model: str, gcs: Bucket) -> None:
-    first = publish_version(model, gcs.path, MARKER)
+def test_a_newest_version_that_differs_is_not_taken_for_the_model(spoil: str, model: str, directory: str) -> None:
+    first = publish_version(model, directory, MARKER)
     if spoil == "removed":
         files.remove_file(f"{first}/{MARKER}")
     else:
-        objects.write(f"{first}/{'x' if spoil == 'added' else 'variables/index'}", b"other")
-    second = publish_version(model, gcs.path, MARKER)
-    assert int(second.rsplit("/", maxsplit=1)[-1]) > int(first.rsplit("/", maxsplit=1)[-1])
+        write_bytes(f"{first}/{'x' if spoil == 'added' else 'variables/index'}", b"other")
+    second = int(name_of(publish_version(model, directory, MARKER)))
+    assert second > int(name_of(first))
+    assert served(directory)[second] == PARTS
     assert files.exists(f"{first}/variables/index")
 
 
-def test_a_remote_model_is_pushed_by_the_service(model: str, gcs: Bucket) -> None:
-    first = publish_version(model, f"{gcs.path}/a", MARKER)
-    second = publish_version(first, f"{gcs.path}/b", MARKER)
-    assert list(served(f"{gcs.path}/b").values()) == [PARTS]
-    assert publish_version(model, f"{gcs.path}/b", MARKER) == second
-
-
 def test_versions_rise_above_a_clock_that_fell_back_and_other_names_are_not_versions(
-    model: str, gcs: Bucket, monkeypatch: pytest.MonkeyPatch
+    model: str, directory: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("9", "10", "0011", "backup-99", ".77"):
-        objects.write(f"{gcs.path}/{name}/mine", b"")
+        write_bytes(f"{directory}/{name}/mine", b"")
     monkeypatch.setattr(time, "time", lambda: 3.0)
-    assert publish_version(model, gcs.path, MARKER) == f"{gcs.path}/12"
-    assert {f"{name}/mine" for name in ("9", "10", "0011", "backup-99", ".77")} <= set(files.walk_files(gcs.path))
+    assert publish_version(model, directory, MARKER) == f"{directory}/12"
+    assert {f"{name}/mine" for name in ("9", "10", "0011", "backup-99", ".77")} <= set(files.walk_files(directory))
 
 
 @pytest.mark.parametrize(("after", "times"), [(False, 1), (True, 0)], ids=["refused once", "answers lost from then on"])

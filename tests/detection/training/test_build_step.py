@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 from detection.input_pipeline.training_batches import Batch
+from detection.models.layers.batch_norm import batch_norms
 from detection.models.registry import detector_from_config
 from detection.training.build_step import l2_from_config, state_from_config
 from detection.training.engine.gradients import GradientSummaries, transform_gradients
@@ -243,6 +244,12 @@ def test_batch_norm_is_fixed_in_part_or_whole(batch_norm: str, moves: set[str]) 
     changed = _changed(before, values(state))
     assert {name.split("/")[-1] for name in changed if name.startswith(("tiny/stem_norm", "tiny/block_norm"))} == moves
     assert "tiny/stem/kernel" in changed
+
+
+def test_batch_norm_is_synchronised_unless_switched_off() -> None:
+    for assignments, expected in (([], True), (["sync_batch_norm=false"], False)):
+        state, _ = _training(*assignments)
+        assert [layer.synchronized for layer in batch_norms(state.model)] == [expected] * 2
 
 
 def test_ema_weights_follow_what_changes_and_statistics_on_request() -> None:

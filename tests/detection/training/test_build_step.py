@@ -7,7 +7,6 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
@@ -67,7 +66,9 @@ def _training(
     called = tf.function(on_replicas, autograph=False) if traced else on_replicas
 
     def run(factor: float = 1.0) -> StepReport:
-        return tf.nest.map_structure(lambda value: strategy.experimental_local_results(value)[0], called(_batch(factor)))
+        return tf.nest.map_structure(
+            lambda value: strategy.experimental_local_results(value)[0], called(_batch(factor))
+        )
 
     return state, run
 

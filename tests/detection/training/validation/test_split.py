@@ -38,6 +38,11 @@ from tests.detection.training.tiny_run import SMALL, tiny_config
 IMAGES = 11
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _tiny_is_known() -> None:
+    tiny_detector.register()
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], dict[str, Any]]:
     return write_coco_shards(tmp_path_factory.mktemp("eval"), IMAGES)
@@ -138,7 +143,6 @@ def test_replicas_give_the_metrics_and_losses_of_one(
     """A copy on the second device has the checkpoint's weights."""
     losses = mock.Mock(side_effect=MeanLosses)
     monkeypatch.setattr(build_run, "MeanLosses", losses)
-    tiny_detector.register()
     shards, _ = data
     config = tiny_config(*SMALL, "evaluate.batch_size=2", "train.crowds=ignore")
     _averaged_checkpoint(config, tmp_path / "ckpt-2")
@@ -219,7 +223,7 @@ def _averaged_checkpoint(config: Config, path: Path, *, without: str | None = No
     tf.train.Checkpoint(**{MODEL_PART: raw, EMA_PART: ema}).write(str(path))
 
 
-@pytest.mark.slow
+@pytest.mark.extended  # test_whole_runs.py shows it of the tiny detector
 def test_the_metrics_are_those_of_the_exported_model(data: Any, tmp_path: Path) -> None:
     """Exported and evaluated as the evaluator does it, record by record from outside."""
     shards, tree = data
@@ -243,7 +247,7 @@ def test_the_metrics_are_those_of_the_exported_model(data: Any, tmp_path: Path) 
 
 
 def test_ema_weights_are_loaded_and_raw_weights_without_them(tmp_path: Path) -> None:
-    config = tiny_config()
+    config = tiny_config(*SMALL)
     _averaged_checkpoint(config, tmp_path / "ckpt-2", without="moving_")
     detector = detector_from_config(config.model, CATEGORIES)
     load_weights(detector, tmp_path / "ckpt-2", weights="ema")
@@ -256,12 +260,12 @@ def test_ema_weights_are_loaded_and_raw_weights_without_them(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("classes", "override", "message"),
-    [(7, "{}", r"has shape \[.*\], in the checkpoint \["), (3, "{neck: {filters: 16, cells: 2}}", "it is missing")],
+    ("keys", "classes", "message"), [(SMALL, 7, r"has shape \[.*\], in the checkpoint \["), ((), 3, "it is missing")]
 )
-def test_a_checkpoint_of_another_detector_is_refused(classes: int, override: str, message: str, tmp_path: Path) -> None:
-    _averaged_checkpoint(tiny_config(), tmp_path / "ckpt-2")
-    other = tiny_config() if override == "{}" else tiny_config(f"model.overrides={override}")
-    detector = detector_from_config(other.model, [{}] * classes)
+def test_a_checkpoint_of_another_detector_is_refused(
+    keys: Sequence[str], classes: int, message: str, tmp_path: Path
+) -> None:
+    _averaged_checkpoint(tiny_config(*SMALL), tmp_path / "ckpt-2")
+    detector = detector_from_config(tiny_config(*keys).model, [{}] * classes)
     with pytest.raises(DataError, match=f"ckpt-2: does not match its configuration.*{message}"):
         load_weights(detector, tmp_path / "ckpt-2", weights="ema")

@@ -151,12 +151,25 @@ def gradient_step(detector: Detector, images: tf.Tensor, labels: Labels, seed: t
     return terms, tape.gradient(total, variables)
 
 
-def descent_step(detector: Detector, terms_and_gradients: Any) -> float:
-    """Moves each weight a little down the gradient, all by the same; returns the loss before."""
-    terms, gradients = terms_and_gradients
-    for variable, gradient in zip(detector.trainable_variables, gradients, strict=True):
-        variable.assign_sub(3e-3 * tf.sign(gradient))
-    return float(tf.add_n(list(terms.values())))
+class Adam:
+    """The rule in plain ops; an optimizer's takes as long as the gradients, if it is not traced."""
+
+    def __init__(self, detector: Detector):
+        self._detector = detector
+        self._count = 0
+        self._means: list[Any] = [0.0] * len(detector.trainable_variables)
+        self._squares = list(self._means)
+
+    def step(self, terms_and_gradients: Any) -> float:
+        """Takes a step; returns the loss before it."""
+        terms, gradients = terms_and_gradients
+        self._count += 1
+        for number, (variable, gradient) in enumerate(zip(self._detector.trainable_variables, gradients, strict=True)):
+            self._means[number] = 0.9 * self._means[number] + 0.1 * gradient
+            self._squares[number] = 0.999 * self._squares[number] + 0.001 * gradient**2
+            mean = self._means[number] / (1.0 - 0.9**self._count)
+            variable.assign_sub(5e-3 * mean / (tf.sqrt(self._squares[number] / (1.0 - 0.999**self._count)) + 1e-7))
+        return float(tf.add_n(list(terms.values())))
 
 
 def assert_gradients_near(name: str, ours: list[tf.Tensor], theirs: list[tf.Tensor]) -> None:

@@ -20,10 +20,10 @@ from tests.detection.models.harness import (
     HALVES,
     KEYPOINTS,
     SAMPLING,
+    Adam,
     assert_gradients_near,
     build,
     check_detections,
-    descent_step,
     gradient_step,
     image_info,
     images,
@@ -119,7 +119,8 @@ def test_weights_are_those_of_the_seed_or_of_a_file(name: str, detector: Detecto
         np.testing.assert_array_equal(ours.numpy(), theirs.numpy(), err_msg=ours.path)
 
 
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+# float16 has the smaller range, and what is not cast shows with either.
+@pytest.mark.parametrize("policy", [pytest.param("mixed_bfloat16", marks=pytest.mark.extended), "mixed_float16"])
 def test_survives_mixed_precision(name: str, detector: Detector, policy: str) -> None:
     mixed = build(name, dtype=policy)
     assert {variable.dtype for variable in mixed.variables} == {"float32"}
@@ -174,9 +175,10 @@ def test_two_replicas_equal_one(name: str, detector: Detector, two_replicas: tf.
 def test_trains_the_same_twice(name: str, detector: Detector, op_determinism: None) -> None:
     """That it learns, see `test_compiled.py`."""
     another = build(name)
+    optimizers = [Adam(detector), Adam(another)]
     for number in range(3):
-        seed = tf.constant([number, 0])
-        losses = [descent_step(one, gradient_step(one, images(), labels(), seed)) for one in (detector, another)]
+        steps = [gradient_step(one, images(), labels(), tf.constant([number, 0])) for one in (detector, another)]
+        losses = [optimizer.step(step) for optimizer, step in zip(optimizers, steps, strict=True)]
         assert losses[0] == losses[1]
     for ours, theirs in zip(another.variables, detector.variables, strict=True):
         np.testing.assert_array_equal(ours.numpy(), theirs.numpy(), err_msg=ours.path)

@@ -13,7 +13,7 @@ from tensorflow.python.checkpoint import checkpoint_management
 from detection.training.checkpoints import manager as checkpoints
 from detection.training.engine.loop import TrainLoop
 from tests.detection.training import tiny_detector
-from tests.detection.training.tiny_run import SMALL, run
+from tests.detection.training.tiny_run import BALANCED, SMALL, run
 
 # Functions at whose call a run ends.
 MOMENTS: dict[str, tuple[Any, str]] = {
@@ -22,7 +22,7 @@ MOMENTS: dict[str, tuple[Any, str]] = {
     "removing": (checkpoint_management, "_delete_file_if_exists"),  # half of an old one is removed
     "training": (TrainLoop, "windows"),  # the next step
 }
-ASSIGNMENTS = (*SMALL, "train.checkpoint_every=1", "train.keep_checkpoints=2", "train.log_every=1")
+ASSIGNMENTS = (*SMALL, *BALANCED, "train.checkpoint_every=1", "train.keep_checkpoints=2", "train.log_every=1")
 
 
 def train(output: str, shards: Sequence[str], assignments: Sequence[str], moment: Sequence[Any]) -> None:

@@ -100,13 +100,13 @@ def preset(name: str) -> str:
     return name.partition(",")[0]
 
 
-def build(name: str, dtype: str | None = None) -> Detector:
+def build(name: str, dtype: str | None = None, **overrides: Any) -> Detector:
     keras.utils.set_random_seed(0)
     return build_detector(
         preset(name),
         num_classes=CLASSES,
         image_size=SIDE,
-        overrides=DETECTORS[name],
+        overrides=DETECTORS[name] | overrides,
         postprocess={"max_detections": DETECTIONS},
         keypoints=KEYPOINTS,
         dtype=dtype,

@@ -106,6 +106,17 @@ def test_traced_it_takes_any_batch_of_its_image_size(detector: Detector) -> None
         detector(tf.zeros([64, 64, 3]))
 
 
+def test_black_padding_is_normalised_by_the_network(name: str, detector: Detector) -> None:
+    black = build(name, padding="black")
+    assert (black.pixel_mean, black.pixel_std) == ((0, 0, 0), (1, 1, 1))
+    black.set_weights(detector.get_weights())
+    pixels = 120.0 + 40.0 * images()
+    normalised = (pixels - detector.pixel_mean) / detector.pixel_std
+    expected = detector.named_outputs(detector(normalised))
+    for key, output in black.named_outputs(black(pixels)).items():
+        np.testing.assert_allclose(output, expected[key], atol=1e-4, err_msg=key)
+
+
 def test_weights_are_those_of_the_seed_or_of_a_file(name: str, detector: Detector, tmp_path: Path) -> None:
     another = build(name)
     for ours, theirs in zip(another.get_weights(), detector.get_weights(), strict=True):

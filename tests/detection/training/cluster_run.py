@@ -1,5 +1,6 @@
-"""Training runs of several processes on this machine, as several machines would be; for `tests.forked_calls`."""
+"""Training runs of several processes on this machine, as several machines would be."""
 
+import contextlib
 import json
 import logging
 import os
@@ -8,7 +9,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from detection.training import train as training
@@ -16,6 +17,7 @@ from schemas.config.config_io import load_config
 from schemas.errors import CocoflowError
 from tests.detection.training import tiny_detector
 from tests.detection.training.tiny_run import AUTOML, CATEGORIES
+from tests.forked_calls import forked_calls
 
 # Drop-connect, synchronised batch norm, EMA weights and clipping are on.
 SMALL = (
@@ -36,6 +38,25 @@ def run_small(output: Path, shards: Sequence[str], *assignments: str) -> None:
     tiny_detector.register()
     config = load_config(None, [AUTOML, *SMALL, *assignments])
     training.train(config, shards=shards, categories=CATEGORIES, output=output)
+
+
+@contextlib.contextmanager
+def together() -> Iterator[Callable[..., None]]:
+    """Yields a function with the arguments of `train_together`, in a process that has imported what it needs."""
+    environment = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    with forked_calls(__name__, environment=environment) as calls:
+
+        def train(
+            folder: Path,
+            shards: Sequence[str],
+            assignments: Sequence[str] = (),
+            until: Path | str = "",
+            expected: Sequence[int] = (0, 0),
+        ) -> None:
+            code = calls(f"{__name__}:train_together", str(folder), shards, assignments, str(until), expected)
+            assert code == 0, [log_of(folder, number)[-3000:] for number in range(len(expected))]
+
+        yield train
 
 
 def _free_addresses(count: int) -> list[str]:
@@ -69,7 +90,7 @@ def train_together(
     if until:
         os.kill(children[-1], signal.SIGTERM)
     codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-    assert codes == list(expected), [log_of(Path(folder), number)[-3000:] for number in range(len(expected))]
+    assert codes == list(expected)
 
 
 def _start(

@@ -1,7 +1,7 @@
 """Runs on several replicas and several processes equal the run on one replica with the same global batch."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +10,10 @@ import pytest
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, LOGS, SAVED_MODEL
 from schemas.errors import ConfigError
 from tests.detection.synthetic import rectangles, write_shards
-from tests.detection.training.cluster_run import log_of, run_small
+from tests.detection.training.cluster_run import log_of, run_small, together
 from tests.detection.training.tiny_run import checkpoint_values, only_steps
-from tests.forked_calls import ForkedCalls, forked_calls
 
 pytestmark = pytest.mark.slow
-TOGETHER = "tests.detection.training.cluster_run:train_together"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -26,10 +24,9 @@ def _only_steps() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def calls() -> Iterator[ForkedCalls]:
-    environment = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"}
-    with forked_calls("tests.detection.training.cluster_run", environment=environment) as calls:
-        yield calls
+def train() -> Iterator[Callable[..., None]]:
+    with together() as train:
+        yield train
 
 
 @pytest.fixture(scope="module")
@@ -45,9 +42,9 @@ def one_replica(tmp_path_factory: pytest.TempPathFactory, shards: list[str]) -> 
 
 
 @pytest.fixture(scope="module")
-def two_workers(tmp_path_factory: pytest.TempPathFactory, shards: list[str], calls: ForkedCalls) -> Path:
+def two_workers(tmp_path_factory: pytest.TempPathFactory, shards: list[str], train: Callable[..., None]) -> Path:
     folder = tmp_path_factory.mktemp("two")
-    assert calls(TOGETHER, str(folder), shards, [], "", [0, 0]) == 0
+    train(folder, shards)
     return folder
 
 
@@ -86,12 +83,12 @@ def _left_behind(folder: Path) -> list[str]:
 
 @pytest.mark.extended  # test_workers.py shows what TensorFlow's errors become
 def test_where_a_process_is_ended_the_other_says_so_and_ends(
-    two_workers: Path, shards: list[str], calls: ForkedCalls
+    two_workers: Path, shards: list[str], train: Callable[..., None]
 ) -> None:
     """Both first go on from the checkpoint that is there."""
     endless = ["train.steps=1000000", "train.checkpoint_every=40"]
-    there = str(two_workers / "run" / CHECKPOINTS / "ckpt-40.index")
-    assert calls(TOGETHER, str(two_workers), shards, endless, there, [1, -signal.SIGTERM]) == 0
+    there = two_workers / "run" / CHECKPOINTS / "ckpt-40.index"
+    train(two_workers, shards, endless, until=there, expected=[1, -signal.SIGTERM])
     assert "error: training stopped: worker 0 of the cluster no longer responds" in log_of(two_workers, 0)
     assert "Traceback" not in log_of(two_workers, 0)
     for number in (0, 1):

@@ -25,7 +25,7 @@ from tests.detection.training.tiny_run import CATEGORIES
 @pytest.mark.extended
 def test_two_machines_stop_early_together(tmp_path: Path) -> None:
     """A rise of 1 there never is, so that the second evaluation ends the run; its metrics are those of one machine."""
-    shards, _ = write_coco_shards(tmp_path / "records", 10)
+    shards, _ = write_coco_shards(tmp_path / "records", 16)
     keys = ["train.validation={every: 5, patience: 1, min_delta: 1.0, fraction: 0.3}"]
     with together() as train:
         train(tmp_path, shards, keys)
@@ -49,5 +49,5 @@ def test_two_machines_stop_early_together(tmp_path: Path) -> None:
     assert (output / SAVED_MODEL).is_dir()
     assert "stopping early" in log_of(tmp_path, 0)
     assert "on validation" not in log_of(tmp_path, 1)
-    told = "of 10 training images are kept to choose the checkpoint"
+    told = "of 16 training images are kept to choose the checkpoint"
     assert all(told in log_of(tmp_path, number) for number in range(2))

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, LOGS, SAVED_MODEL
-from schemas.errors import ConfigError
 from tests.detection.synthetic import rectangles, write_shards
 from tests.detection.training.cluster_run import log_of, run_small, together
 from tests.detection.training.tiny_run import checkpoint_values, only_steps
@@ -94,8 +93,3 @@ def test_where_a_process_is_ended_the_other_says_so_and_ends(
     for number in (0, 1):
         assert "resuming from step 20 " in log_of(two_workers, number)
     assert _left_behind(two_workers) == []
-
-
-def test_a_batch_that_does_not_divide_is_refused(shards: list[str], tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"train.batch_size = 5 does not divide evenly among 2 replicas. It is"):
-        run_small(tmp_path, shards, "train.strategy=mirrored", "train.batch_size=5")

@@ -13,18 +13,14 @@ import tensorflow as tf
 
 from detection.coco import evaluate
 from detection.datasets.annotations.entries import Rows
-from detection.export.saved_model_export import export_saved_model
-from detection.inference.formats.saved_model import SavedModelDetector
 from detection.inference.mean_losses import MeanLosses
 from detection.inference.results import Results, joined
-from detection.input_pipeline.evaluation_records import parse_record
 from detection.input_pipeline.record_reader import RecordReader
 from detection.models.detector import variables_by_path
 from detection.models.registry import detector_from_config
 from detection.training import build_run
 from detection.training.build_run import detector_copies, detector_evaluator_from_config
 from detection.training.checkpoints.manager import load_weights
-from detection.training.validation.checkpoint_evaluator import DetectorEvaluator
 from detection.training.validation.split import Share, ValidationSplit
 from detection.types import EncodedImage
 from schemas.artifacts import EMA_PART, MODEL_PART
@@ -221,29 +217,6 @@ def _averaged_checkpoint(config: Config, path: Path, *, without: str | None = No
     raw = variables_by_path(detector.variables)
     ema = {name: tf.Variable(value + 0.01) for name, value in raw.items() if without is None or without not in name}
     tf.train.Checkpoint(**{MODEL_PART: raw, EMA_PART: ema}).write(str(path))
-
-
-@pytest.mark.extended  # test_whole_runs.py shows it of the tiny detector
-def test_the_metrics_are_those_of_the_exported_model(data: Any, tmp_path: Path) -> None:
-    """Exported and evaluated as the evaluator does it, record by record from outside."""
-    shards, tree = data
-    config = tiny_config()
-    _averaged_checkpoint(config, tmp_path / "ckpt-2")
-    detector = detector_from_config(config.model, CATEGORIES)
-    split = ValidationSplit(RecordReader(shards), categories=CATEGORIES, batch_size=4)
-    evaluator = DetectorEvaluator(detector, split, categories=CATEGORIES, batch_size=4)
-    [inside] = evaluator(str(tmp_path / "ckpt-2")).metrics
-    exported = detector_from_config(config.model, CATEGORIES)
-    load_weights(exported, tmp_path / "ckpt-2", weights="ema")
-    (tmp_path / "model").mkdir()
-    export_saved_model(exported, tmp_path / "model", categories=CATEGORIES, config_yaml="")
-    reader = RecordReader(shards)
-    images = [parse_record(reader.read(index)).image for index in range(len(reader))]
-    rows = joined(SavedModelDetector(folder=tmp_path / "model", batch_size=4).detect(images[::-1])).rows
-    outside = evaluate(tree, rows)
-    assert len(rows) > IMAGES
-    assert inside.by_name == outside.by_name
-    np.testing.assert_array_equal(inside.scores, outside.scores)
 
 
 def test_ema_weights_are_loaded_and_raw_weights_without_them(tmp_path: Path) -> None:

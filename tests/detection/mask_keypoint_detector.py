@@ -61,7 +61,7 @@ class MaskKeypointDetector(Detector):
 
     def call(self, images: tf.Tensor, training: bool = False, seed: tf.Tensor | None = None) -> Outputs:
         gain = tf.stop_gradient(tf.convert_to_tensor(self.gain.value))
-        maps = tf.cast(images, tf.float32) * gain
+        maps = tf.cast(self.normalized(images), tf.float32) * gain
         return Outputs(maps, tf.convert_to_tensor(self.bias.value) + 0.0 * self.gain.value)
 
     def named_outputs(self, outputs: Outputs) -> dict[str, tf.Tensor]:

@@ -31,7 +31,14 @@ def _thumbnail(picture: Image.Image) -> bytes:
 @pytest.fixture(scope="module")
 def pictures(shared_data: Path) -> list[Image.Image]:
     paths = [path for name in SETS for path in sorted((shared_data / name).rglob("*.jpg"))[:40]]
-    return [Image.open(path).convert("RGB") for path in paths]
+    return [_read(path) for path in paths]
+
+
+def _read(path: Path) -> Image.Image:
+    """At most 512 pixels wide and high, which is enough and quicker to change."""
+    picture = Image.open(path)
+    picture.thumbnail((512, 512))
+    return picture.convert("RGB")
 
 
 @pytest.fixture(scope="module")

@@ -126,17 +126,6 @@ def test_peaks_whose_boxes_are_in_the_padding_take_no_place(slots: int) -> None:
     assert (sides.numpy() > 0.0).all()
 
 
-def test_the_network_normalises_an_input_with_black_padding() -> None:
-    pixels = tf.random.stateless_uniform([1, 64, 64, 3], [0, 0], maxval=255.0)
-    mean, black = _build(), _build(overrides={"padding": "black"})
-    black.set_weights(mean.get_weights())
-    assert (black.pixel_mean, black.pixel_std) == ((0, 0, 0), (1, 1, 1))
-    normalised = (pixels - np.array(mean.pixel_mean)) / np.array(mean.pixel_std)
-    np.testing.assert_allclose(
-        black(pixels)["center"][0], mean(tf.cast(normalised, tf.float32))["center"][0], atol=1e-4
-    )
-
-
 def test_each_hourglass_has_heads_and_the_last_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(HOURGLASSES, "hourglass-104", HourglassSpec((16, 16, 24), (1, 2, 1), 8, stacks=2))
     detector = build_detector(

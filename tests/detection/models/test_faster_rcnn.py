@@ -10,7 +10,7 @@ import tensorflow as tf
 from detection.models.faster_rcnn.model import FasterRcnn
 from detection.models.registry import build_detector
 from detection.ops.replicas import micro_batch
-from detection.types import ImageInfo, Labels
+from detection.types import Detections, ImageInfo, Labels
 from schemas.config.section import merged
 from schemas.errors import ConfigError
 
@@ -63,10 +63,25 @@ def labels() -> Labels:
 
 
 @pytest.fixture(scope="module")
-def plain(images: tf.Tensor, labels: Labels) -> dict[str, tf.Tensor]:
+def detector() -> FasterRcnn:
+    """The detector as it is; tests leave it so."""
+    return _build()
+
+
+@pytest.fixture(scope="module")
+def outputs(detector: FasterRcnn, images: tf.Tensor) -> Any:
+    return detector(images)
+
+
+@pytest.fixture(scope="module")
+def plain(detector: FasterRcnn, outputs: Any, labels: Labels) -> dict[str, tf.Tensor]:
     """The losses of the detector as it is."""
-    detector = _build()
-    return detector.losses(detector(images), labels)
+    return detector.losses(outputs, labels)
+
+
+@pytest.fixture(scope="module")
+def found(detector: FasterRcnn, outputs: Any) -> Detections:
+    return detector.detect(outputs, INFO)
 
 
 def test_each_weight_multiplies_its_term(plain: dict[str, tf.Tensor], images: tf.Tensor, labels: Labels) -> None:
@@ -90,30 +105,26 @@ def test_an_untrained_head_is_undecided(plain: dict[str, tf.Tensor], labels: Lab
 
 
 def test_faster_rcnn_has_the_losses_and_boxes_of_mask_rcnn(
-    plain: dict[str, tf.Tensor], images: tf.Tensor, labels: Labels
+    detector: FasterRcnn, plain: dict[str, tf.Tensor], found: Detections, images: tf.Tensor, labels: Labels
 ) -> None:
-    masked, other = _build(), _build(include_mask=False)
-    other.set_weights([*masked.get_weights()][: len(other.get_weights())])
-    without = labels._replace(masks=None)
-    for key, value in other.losses(other(images), without).items():
+    other = _build(include_mask=False)
+    other.set_weights([*detector.get_weights()][: len(other.get_weights())])
+    without, outputs = labels._replace(masks=None), other(images)
+    for key, value in other.losses(outputs, without).items():
         np.testing.assert_allclose(value, plain[key], rtol=1e-5, err_msg=key)
-    ours, theirs = (network.detect(network(images), INFO) for network in (other, masked))
-    np.testing.assert_allclose(ours.boxes, theirs.boxes, atol=1e-5)
+    ours = other.detect(outputs, INFO)
+    np.testing.assert_allclose(ours.boxes, found.boxes, atol=1e-5)
     assert ours.masks is None
     with pytest.raises(ValueError, match="the labels have no masks"):
-        masked.losses(masked(images), without)
+        detector.losses(detector(images), without)
 
 
-@pytest.mark.parametrize(
-    ("key", "value"), [("pre_nms_top_k", 1), ("post_nms_top_k", 2), ("iou_threshold", 0.0)], ids=str
-)
+@pytest.mark.parametrize("option", [{"pre_nms_top_k": 1}, {"post_nms_top_k": 2}, {"iou_threshold": 0.0}], ids=str)
 def test_proposals_have_options_of_their_own_in_training_and_in_detection(
-    plain: dict[str, tf.Tensor], images: tf.Tensor, labels: Labels, key: str, value: float
+    plain: dict[str, tf.Tensor], found: Detections, images: tf.Tensor, labels: Labels, option: dict[str, float]
 ) -> None:
-    plain_detector = _build()
-    found = plain_detector.detect(plain_detector(images), INFO)
     for stage in ("train", "test"):
-        detector = _build(rpn={stage: {key: value}})
+        detector = _build(rpn={stage: option})
         outputs = detector(images)
         losses_differ = float(detector.losses(outputs, labels)["class_loss"]) != float(plain["class_loss"])
         detections_differ = bool((detector.detect(outputs, INFO).boxes.numpy() != found.boxes.numpy()).any())
@@ -144,10 +155,9 @@ def test_masks_are_those_of_the_final_boxes_and_classes(images: tf.Tensor) -> No
         assert not masks[count:].any()
 
 
-def test_an_object_without_a_mask_teaches_its_box_and_no_mask(images: tf.Tensor, labels: Labels) -> None:
-    detector = _build()
-    outputs = detector(images)
-
+def test_an_object_without_a_mask_teaches_its_box_and_no_mask(
+    detector: FasterRcnn, outputs: Any, labels: Labels
+) -> None:
     def losses(drawn: list[float]) -> dict[str, float]:
         masks = tf.tile(tf.reshape(tf.constant(drawn), [BATCH, 1, 1, 1]), [1, 2, 28, 28])
         terms = detector.losses(outputs, labels._replace(masks=tf.cast(masks, tf.uint8)))
@@ -165,10 +175,9 @@ def test_an_object_without_a_mask_teaches_its_box_and_no_mask(images: tf.Tensor,
 
 
 def test_slots_without_an_object_need_no_masks(
-    plain: dict[str, tf.Tensor], images: tf.Tensor, labels: Labels, monkeypatch: pytest.MonkeyPatch
+    detector: FasterRcnn, outputs: Any, plain: dict[str, tf.Tensor], labels: Labels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On CPUs the mask head runs on the slots in use; as on accelerators, where it runs on all."""
-    detector = _build()
     counted: list[int] = []
     mask_logits = detector._mask_logits
 
@@ -177,7 +186,6 @@ def test_slots_without_an_object_need_no_masks(
         return mask_logits(outputs, boxes, columns)
 
     monkeypatch.setattr(detector, "_mask_logits", counting)
-    outputs = detector(images)
     few = [detector.losses(outputs, labels)["mask_loss"], detector.detect(outputs, INFO).masks]
     detector.portable = True
     all_ = [detector.losses(outputs, labels)["mask_loss"], detector.detect(outputs, INFO).masks]
@@ -188,25 +196,22 @@ def test_slots_without_an_object_need_no_masks(
     np.testing.assert_allclose(few[0], plain["mask_loss"], rtol=1e-5)
 
 
-def test_portable_detection_needs_no_sparse_product(images: tf.Tensor) -> None:
+def test_portable_detection_needs_no_sparse_product(outputs: Any, found: Detections) -> None:
     """Which LiteRT lacks, and which is faster elsewhere."""
     detector = _build()
-    expected = detector.detect(detector(images), INFO)
     sparse = []
     for portable in (False, True):
         detector.portable = portable
-        graph = tf.function(lambda: detector.detect(detector(images), INFO)).get_concrete_function().graph
-        sparse.append(any("Sparse" in operation.type for operation in graph.get_operations()))
-        detections = detector.detect(detector(images), INFO)
-        for ours, theirs in zip(detections[:5], expected[:5], strict=True):
-            np.testing.assert_allclose(ours, theirs, atol=1e-5)
+        traced = tf.function(lambda: detector.detect(outputs, INFO), autograph=False).get_concrete_function()
+        sparse.append(any("Sparse" in operation.type for operation in traced.graph.get_operations()))
+    for ours, theirs in zip(detector.detect(outputs, INFO)[:5], found[:5], strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
     assert sparse == [not tf.config.list_physical_devices("GPU"), False]
 
 
-def test_detections_stay_inside_the_image_that_fills_a_part_of_the_input(images: tf.Tensor) -> None:
-    detector = _build()
+def test_detections_stay_inside_the_image_that_fills_a_part_of_the_input(detector: FasterRcnn, outputs: Any) -> None:
     info = ImageInfo(tf.constant([[40.0, 20.0], [128.0, 64.0]]), tf.constant([[1.0, 1.0], [0.5, 0.5]]))
-    boxes = detector.detect(detector(images), info).boxes.numpy()
+    boxes = detector.detect(outputs, info).boxes.numpy()
     assert ((boxes >= 0.0) & (boxes <= 1.0)).all()
     assert (boxes[..., 2:] > boxes[..., :2]).any()
 
@@ -262,17 +267,19 @@ def test_the_seed_chooses_the_samples(images: tf.Tensor, labels: Labels) -> None
     assert loss() == loss(0, 0)
 
 
-def test_objects_of_weight_zero_do_not_count(plain: dict[str, tf.Tensor], images: tf.Tensor, labels: Labels) -> None:
-    detector = _build()
-    weightless = detector.losses(detector(images), labels._replace(weights=tf.zeros([BATCH, 2])))
+def test_objects_of_weight_zero_do_not_count(
+    detector: FasterRcnn, outputs: Any, plain: dict[str, tf.Tensor], labels: Labels
+) -> None:
+    weightless = detector.losses(outputs, labels._replace(weights=tf.zeros([BATCH, 2])))
     for key in ("rpn_box_loss", "box_loss", "mask_loss"):
         assert float(weightless[key]) == 0.0 < float(plain[key])
 
 
-def test_without_objects_the_losses_are_those_of_the_background(images: tf.Tensor, labels: Labels) -> None:
-    detector = _build()
+def test_without_objects_the_losses_are_those_of_the_background(
+    detector: FasterRcnn, outputs: Any, labels: Labels
+) -> None:
     empty = labels._replace(valid=tf.zeros_like(labels.valid), boxes=tf.zeros_like(labels.boxes))
-    terms = detector.losses(detector(images), empty)
+    terms = detector.losses(outputs, empty)
     assert all(np.isfinite(value) for value in terms.values())
     assert {key for key, value in terms.items() if value > 0.0} == {"rpn_score_loss", "class_loss"}
 
@@ -287,12 +294,13 @@ def test_a_cascade_has_losses_of_each_stage_and_class_agnostic_boxes(
     classes = {path for path in detector.output_classes(CLASSES) if "box_head" in path}
     assert {path.split("/")[1] for path in classes} == {"class"}
     assert len(classes) == 6
-    terms = detector.losses(detector(images), labels)
+    outputs = detector(images)
+    terms = detector.losses(outputs, labels)
     assert terms.keys() == {*plain, "class_loss_2", "box_loss_2", "class_loss_3", "box_loss_3"}
     # Untrained heads are undecided; weights halve from stage to stage.
     np.testing.assert_allclose(terms["class_loss_2"] / terms["class_loss"], 0.5, rtol=0.1)
     np.testing.assert_allclose(terms["class_loss_3"] / terms["class_loss"], 0.25, rtol=0.1)
-    assert detector.detect(detector(images), INFO).num.numpy().min() > 0
+    assert detector.detect(outputs, INFO).num.numpy().min() > 0
 
 
 @pytest.mark.parametrize("ious", [(0.5,), (0.6, 0.5), (0.5, 0.5), (0.5, 1.0), (0.0, 0.5)])

@@ -213,16 +213,6 @@ def test_anchors_across_the_border_are_clipped_and_may_have_no_loss() -> None:
     assert not assignment.positive.numpy()[0, ~inside].any()
 
 
-def test_black_padding_is_normalised_by_the_network() -> None:
-    pixels = tf.random.stateless_uniform([1, 64, 64, 3], [0, 0], 0.0, 255.0)
-    mean, black = (_build("faster-rcnn-nano", image_size=(64, 64), padding=padding) for padding in ("mean", "black"))
-    for ours, other in zip(black.variables, mean.variables, strict=True):
-        ours.assign(other)
-    inputs = [(pixels - one.pixel_mean) / one.pixel_std for one in (mean, black)]
-    np.testing.assert_allclose(inputs[1], pixels)
-    np.testing.assert_allclose(mean(inputs[0]).features[0], black(inputs[1]).features[0], atol=1e-4)
-
-
 def test_an_output_of_masks_needs_masks() -> None:
     with pytest.raises(ConfigError, match="mask_output = pasted does nothing without masks"):
         build_detector("faster-rcnn-nano", num_classes=3, postprocess={"mask_output": "pasted"})

@@ -179,21 +179,6 @@ def test_low_precision_adds_up_in_float32(dtype: str) -> None:
         np.testing.assert_allclose(tf.cast(gradient, tf.float32), 600.0 * values, rtol=epsilon, atol=0.05)
 
 
-def test_compiles_under_xla_with_its_gradient() -> None:
-    features = _features()
-
-    def both(features: list[tf.Tensor], boxes: tf.Tensor) -> Any:
-        with tf.GradientTape() as tape:
-            tape.watch(features)
-            aligned = roi_align(features, boxes, samples=2, **OPTIONS)
-        return [aligned, *tape.gradient(aligned, features)]
-
-    for compiled, plain in zip(
-        tf.function(both, jit_compile=True)(features, BOXES), both(features, BOXES), strict=True
-    ):
-        np.testing.assert_allclose(compiled, plain, atol=1e-5)
-
-
 def test_compiles_under_xla_inside_a_function() -> None:
     """A function that a compiled one calls is compiled, too."""
     inner = tf.function(partial(roi_align, **OPTIONS))

@@ -97,12 +97,3 @@ def test_two_replicas_draw_as_one(two_replicas: tf.distribute.Strategy) -> None:
 
     parts = two_replicas.experimental_local_results(tf.function(lambda: two_replicas.run(replica))())
     np.testing.assert_array_equal(np.concatenate(parts), whole.indices)
-
-
-def test_compiles_under_xla_to_the_same_sample() -> None:
-    positive, negative = _masks(5000, 300, 4000, batch=2)
-    draw = partial(_sample, count=256, positive_fraction=0.5)
-    for compiled, plain in zip(
-        tf.function(draw, jit_compile=True)(positive, negative), draw(positive, negative), strict=True
-    ):
-        np.testing.assert_array_equal(compiled, plain)

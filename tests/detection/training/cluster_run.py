@@ -1,27 +1,23 @@
-"""Training runs of several processes on this machine, as several machines would be.
-
-`python -m tests.detection.training.cluster_run OUTPUT SHARD... -- KEY=VALUE ...` is one of them.
-"""
+"""Training runs of several processes on this machine, as several machines would be."""
 
 import contextlib
 import json
 import logging
 import os
+import signal
 import socket
-import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
-from unittest import mock
-
-import numpy as np
 
 from detection.training import train as training
 from schemas.config.config_io import load_config
 from schemas.errors import CocoflowError
 from tests.detection.training import tiny_detector
 from tests.detection.training.tiny_run import AUTOML, CATEGORIES
+from tests.forked_calls import forked_calls
 
 # Drop-connect, synchronised batch norm, EMA weights and clipping are on.
 SMALL = (
@@ -45,21 +41,25 @@ def run_small(output: Path, shards: Sequence[str], *assignments: str) -> None:
 
 
 @contextlib.contextmanager
-def images_saved(path: Path) -> Iterator[None]:
-    """Makes training in the block write what it will see in its first two steps: float32 [2, B, H, W, 3]."""
-    make_batches = training.batches_from_config
+def together() -> Iterator[Callable[..., None]]:
+    """Yields a function with the arguments of `train_together`, in a process that has imported what it needs."""
+    environment = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    with forked_calls(__name__, environment=environment) as calls:
 
-    def saving(*args: Any, strategy: Any, **keywords: Any) -> Any:
-        looked_at = make_batches(*args, strategy=strategy, **keywords)
-        steps = [strategy.experimental_local_results(next(looked_at).images) for _ in range(2)]
-        np.save(path, [np.concatenate(replicas) for replicas in steps])
-        return make_batches(*args, strategy=strategy, **keywords)
+        def train(
+            folder: Path,
+            shards: Sequence[str],
+            assignments: Sequence[str] = (),
+            until: Path | str = "",
+            expected: Sequence[int] = (0, 0),
+        ) -> None:
+            code = calls(f"{__name__}:train_together", str(folder), shards, assignments, str(until), expected)
+            assert code == 0, [log_of(folder, number)[-3000:] for number in range(len(expected))]
 
-    with mock.patch.object(training, "batches_from_config", saving):
-        yield
+        yield train
 
 
-def free_addresses(count: int) -> list[str]:
+def _free_addresses(count: int) -> list[str]:
     """Addresses on this machine that nothing listens to."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
@@ -68,45 +68,58 @@ def free_addresses(count: int) -> list[str]:
     return addresses
 
 
-def start_workers(folder: Path, shards: Sequence[str], *assignments: Sequence[str]) -> list[subprocess.Popen[str]]:
-    """Starts a chief and workers, a process per list of assignments, all training into `folder`/run.
+def train_together(
+    folder: str, shards: Sequence[str], assignments: Sequence[str], until: str, expected: Sequence[int]
+) -> None:
+    """Trains in a chief and a worker, both into `folder`/run.
 
-    Process i says what it has to say in `folder`/log-i, writes its first images to `folder`/images-i.npy,
-    and has `folder`/tmp-i for its temporary files.
+    Process i says what it has to say in `folder`/log-i, and has `folder`/tmp-i for its temporary files.
+
+    Args:
+        folder: of the two.
+        shards: records.
+        assignments: `key=value`, over `SMALL`.
+        until: file at whose appearance the worker gets SIGTERM; empty: both end by themselves.
+        expected: exit codes.
     """
-    addresses = free_addresses(len(assignments))
-    workers = []
-    for number, own in enumerate(assignments):
-        scratch = folder / f"tmp-{number}"
-        scratch.mkdir(parents=True, exist_ok=True)
-        task = {"type": "worker", "index": number - 1} if number else {"type": "chief", "index": 0}
-        config = {"cluster": {"chief": addresses[:1], "worker": addresses[1:]}, "task": task}
-        environment = os.environ | {
-            "TF_CONFIG": json.dumps(config),
-            "TMPDIR": str(scratch),
-            "CUDA_VISIBLE_DEVICES": "-1",
-            "TF_CPP_MIN_LOG_LEVEL": "2",
-            "PYTHONDONTWRITEBYTECODE": "1",  # AutoGraph imports files that it writes to TMPDIR
-            "COCOFLOW_TEST_IMAGES": str(folder / f"images-{number}.npy"),
-        }
-        command = [sys.executable, "-m", __name__, str(folder / "run"), *shards, "--", *own]
-        with (folder / f"log-{number}").open("w") as log:
-            worker = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT, text=True)
-        workers.append(worker)
-    return workers
+    addresses = _free_addresses(len(expected))
+    children = [_start(number, addresses, Path(folder), shards, assignments) for number in range(len(expected))]
+    while until and not Path(until).exists():
+        assert os.waitpid(-1, os.WNOHANG) == (0, 0), "a process has ended"
+        time.sleep(0.1)
+    if until:
+        os.kill(children[-1], signal.SIGTERM)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    assert codes == list(expected)
+
+
+def _start(
+    number: int, addresses: Sequence[str], folder: Path, shards: Sequence[str], assignments: Sequence[str]
+) -> int:
+    child = os.fork()
+    if child:
+        return child
+    scratch = folder / f"tmp-{number}"
+    scratch.mkdir(parents=True, exist_ok=True)
+    task = {"type": "worker", "index": number - 1} if number else {"type": "chief", "index": 0}
+    config = {"cluster": {"chief": addresses[:1], "worker": addresses[1:]}, "task": task}
+    os.environ.update(TF_CONFIG=json.dumps(config), TMPDIR=str(scratch))
+    tempfile.tempdir = None
+    sys.dont_write_bytecode = True  # AutoGraph imports files that it writes to TMPDIR
+    with (folder / f"log-{number}").open("w") as log:
+        for stream in (1, 2):
+            os.dup2(log.fileno(), stream)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
+    try:
+        run_small(folder / "run", shards, *assignments)
+        os._exit(0)
+    except CocoflowError as error:
+        print(f"error: {error}", flush=True)
+    except BaseException:
+        logging.exception("the run failed")
+    os._exit(1)
 
 
 def log_of(folder: Path, number: int) -> str:
     """What a process has said."""
     return (folder / f"log-{number}").read_text()
-
-
-if __name__ == "__main__":
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    output, *rest = sys.argv[1:]
-    end = rest.index("--")
-    try:
-        with images_saved(Path(os.environ["COCOFLOW_TEST_IMAGES"])):
-            run_small(Path(output), rest[:end], *rest[end + 1 :])
-    except CocoflowError as error:
-        sys.exit(f"error: {error}")

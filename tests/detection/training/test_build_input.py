@@ -29,6 +29,10 @@ ALL = (
     "train.augment.scale_min=0.5",
     "train.augment.scale_max=1.0",
 )
+STEPS = (
+    "train.augment.steps=[random_square_crop_by_scale, ssd_random_crop, {random_rotation90: {probability: 0.9}}, "
+    "random_pad_image]"
+)
 
 
 @pytest.fixture(scope="module")
@@ -89,10 +93,9 @@ def test_the_input_s_size_and_the_mode_of_resizing_reach_training(tmp_path: Path
     assert (batch.labels.boxes.numpy() <= [40.0, 56.0, 40.0, 56.0]).all()
 
 
-@pytest.mark.slow
 def test_all_together_resume_exactly_and_give_valid_boxes(tmp_path: Path, detector: Detector) -> None:
     reader = RecordReader(write_shards(tmp_path, rectangles(10)))
-    options = _options(detector, *ALL)
+    options = _options(detector, *ALL, STEPS)
     whole, late = _batches(reader, options, 0, 4), _batches(reader, options, 3, 4)
     for one, again in zip(whole[3:], late, strict=True):
         np.testing.assert_array_equal(one.images, again.images)
@@ -165,12 +168,6 @@ def test_the_objects_own_weights_multiply_those_of_their_classes(detector: Detec
     assert _options(detector).with_weights is False
 
 
-def test_steps_reach_training_after_the_sections_and_resume_exactly(detector: Detector, tmp_path: Path) -> None:
-    steps = "[random_square_crop_by_scale, ssd_random_crop, {random_rotation90: {probability: 0.9}}, random_pad_image]"
-    options = _options(detector, "train.augment.grid_mask.probability=0.5", f"train.augment.steps={steps}")
+def test_steps_come_after_the_sections(detector: Detector) -> None:
+    options = _options(detector, "train.augment.grid_mask.probability=0.5", STEPS)
     assert [step.number for step in options.augmentations] == [3, 100, 101, 102, 103]
-    reader = RecordReader(write_shards(tmp_path, rectangles(6)))
-    late, whole = _batches(reader, options, 1, 2), _batches(reader, options, 0, 2)
-    np.testing.assert_array_equal(late[0].images, whole[1].images)
-    np.testing.assert_array_equal(late[0].labels.boxes, whole[1].labels.boxes)
-    assert late[0].images.shape[1:] == (*options.image_size, 3)

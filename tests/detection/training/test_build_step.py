@@ -1,11 +1,12 @@
 """The configuration's update rule in training steps of a tiny detector."""
 
+import contextlib
 import functools
+import json
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 from detection.input_pipeline.training_batches import Batch
+from detection.models.layers.batch_norm import batch_norms
 from detection.models.registry import detector_from_config
 from detection.training.build_step import l2_from_config, state_from_config
 from detection.training.engine.gradients import GradientSummaries, transform_gradients
@@ -21,6 +23,7 @@ from detection.training.engine.step import NanGuard, StepReport, TrainStep
 from detection.types import Labels
 from schemas.config.config_io import load_config
 from tests.detection.families import smallest_detectors
+from tests.detection.models.harness import DETECTORS
 from tests.detection.training import tiny_detector
 from tests.detection.training.tiny_loop import Values, values
 from tests.detection.training.tiny_run import AUTOML
@@ -39,9 +42,9 @@ def _tiny_is_known() -> None:
 
 
 def _training(
-    *assignments: str, strategy: tf.distribute.Strategy | None = None, momentum: float = 0.0
+    *assignments: str, strategy: tf.distribute.Strategy | None = None, momentum: float = 0.0, traced: bool = False
 ) -> tuple[TrainState, Run]:
-    """A state and the function that takes a step on a batch, the same each time."""
+    """A state and the function that takes a step on a batch, the same each time; traced, if there are many steps."""
     strategy = strategy or tf.distribute.get_strategy()
     model = ("model.name=tiny", f"model.overrides.positives_momentum={momentum}")
     config = load_config(None, [AUTOML, *model, *(f"train.{assignment}" for assignment in assignments)])
@@ -56,11 +59,15 @@ def _training(
         transform_gradients=functools.partial(transform_gradients, **config.train.clip.model_dump()),
         gradient_summaries=GradientSummaries(norms=False, histograms_every=0),
     )
-    compiled = tf.function(lambda batch: strategy.run(step, args=(batch,)), autograph=False)
+
+    def on_replicas(batch: Batch) -> StepReport:
+        return strategy.run(step, args=(batch,))
+
+    called = tf.function(on_replicas, autograph=False) if traced else on_replicas
 
     def run(factor: float = 1.0) -> StepReport:
         return tf.nest.map_structure(
-            lambda value: strategy.experimental_local_results(value)[0], compiled(_batch(factor))
+            lambda value: strategy.experimental_local_results(value)[0], called(_batch(factor))
         )
 
     return state, run
@@ -92,51 +99,48 @@ def test_regularizers_replace_the_weight_decay_of_the_kernels_that_they_match_fi
 
 
 @pytest.mark.parametrize("name", EACH_FAMILY)
-def test_initial_weights_depend_on_the_seed_and_not_on_what_other_threads_draw(name: str) -> None:
-    config = load_config(None, [AUTOML, f"model.name={name}", "train.seed=5"])
-    drawn, built = threading.Event(), threading.Event()
-
-    def draw() -> None:  # as the client of Cloud Storage does
-        while not built.is_set():
-            random.randrange(2**60)
-            random.randint(0, 1000)
-            drawn.set()
-
-    def weights() -> list[Any]:
-        state = state_from_config(config, [{}] * 3, strategy=tf.distribute.get_strategy())
-        return [variable.numpy() for variable in state.model.variables]
-
-    alone = weights()
-    thread = threading.Thread(target=draw)
-    thread.start()
-    try:
-        assert drawn.wait(60)
-        beside_another = weights()
-    finally:
-        built.set()
-        thread.join()
-    for expected, weight in zip(alone, beside_another, strict=True):
-        np.testing.assert_array_equal(weight, expected)
-
-
-@pytest.mark.parametrize("name", EACH_FAMILY)
 def test_initial_weights_are_those_of_keras_with_the_same_seed(name: str, two_replicas: tf.distribute.Strategy) -> None:
     """Others' scripts that call `keras.utils.set_random_seed` and build the same network get the same weights.
 
-    Each replica has them, and the global generators stay as they are.
+    Each replica has them, whatever other threads draw, and the global generators stay as they are.
     """
-    config = load_config(None, [AUTOML, f"model.name={name}", "train.seed=5"])
+    overrides = f"model.overrides={json.dumps(DETECTORS[name])}"
+    config = load_config(None, [AUTOML, f"model.name={name}", overrides, "train.seed=5"])
     keras.utils.set_random_seed(5)
     expected = detector_from_config(config.model, [{}] * 3, precision="float32")
     before = random.getstate()
-    for strategy in (tf.distribute.get_strategy(), two_replicas):
-        state = state_from_config(config, [{}] * 3, strategy=strategy)
+    states = {two_replicas: state_from_config(config, [{}] * 3, strategy=two_replicas)}
+    assert random.getstate() == before
+    with _drawing():
+        alone = tf.distribute.get_strategy()
+        states[alone] = state_from_config(config, [{}] * 3, strategy=alone)
+    for strategy, state in states.items():
         for ours, variable in zip(state.model.variables, expected.variables, strict=True):
             replicas = strategy.experimental_local_results(ours.value)
             assert len(replicas) == strategy.num_replicas_in_sync
             for replica in replicas:
                 np.testing.assert_array_equal(replica.numpy(), variable.numpy())
-    assert random.getstate() == before
+
+
+@contextlib.contextmanager
+def _drawing() -> Iterator[None]:
+    """Another thread draws random numbers during the block, as the client of Cloud Storage does."""
+    drawn, ended = threading.Event(), threading.Event()
+
+    def draw() -> None:
+        while not ended.is_set():
+            random.randrange(2**60)
+            random.randint(0, 1000)
+            drawn.set()
+
+    thread = threading.Thread(target=draw)
+    thread.start()
+    try:
+        assert drawn.wait(60)
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _batch(factor: float) -> Batch:
@@ -245,6 +249,12 @@ def test_batch_norm_is_fixed_in_part_or_whole(batch_norm: str, moves: set[str]) 
     assert "tiny/stem/kernel" in changed
 
 
+def test_batch_norm_is_synchronised_unless_switched_off() -> None:
+    for assignments, expected in (([], True), (["sync_batch_norm=false"], False)):
+        state, _ = _training(*assignments)
+        assert [layer.synchronized for layer in batch_norms(state.model)] == [expected] * 2
+
+
 def test_ema_weights_follow_what_changes_and_statistics_on_request() -> None:
     for assignments, statistics in ((["ema.include_batch_norm=false"], 0), ([], 4), (["freeze=[tiny/stem_norm]"], 2)):
         state, _ = _training(*assignments)
@@ -277,7 +287,7 @@ def test_an_overflow_under_a_dynamic_scale_is_skipped_counted_and_halves_it(
 ) -> None:
     """float16 ends at 65,504: gradients of a loss scaled by 2 ** 40 overflow, the loss itself does not."""
     precision = ("precision=mixed_float16", f"loss_scale_initial={2.0**40}")
-    state, run = _training(*precision, *CONSTANT, strategy=strategy)
+    state, run = _training(*precision, *CONSTANT, strategy=strategy, traced=True)
     assert state.loss_scale is not None
     before = values(state)
     report = run()

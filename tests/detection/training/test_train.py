@@ -1,7 +1,5 @@
-"""Whole runs of a tiny detector; those compared bit for bit in processes of their own, as users run them."""
+"""Whole runs of a tiny detector."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,26 +11,11 @@ from detection.training.distributed.strategy import make_strategy
 from detection.training.train import log_precision
 from schemas.artifacts import CONFIG_YAML, EXTRA_FILES, LABELS_JSON, LOGS, SAVED_MODEL
 from schemas.config.config_io import from_yaml
-from schemas.errors import CocoflowError, DataError
 from tests.detection.synthetic import CATEGORY_IDS, rectangles, write_shards
 from tests.detection.training import tiny_detector
-from tests.detection.training.tiny_loop import assert_equal
-from tests.detection.training.tiny_run import SMALL, checkpoint_values, run, tiny_config
+from tests.detection.training.tiny_run import BALANCED, SMALL, run, tiny_config
 
 pytestmark = pytest.mark.slow
-
-# What depends on the records of the run and on its past steps.
-BALANCED = (
-    "train.sampling={name: repeat_factor, threshold: 0.9}",
-    "train.class_weights=inverse_sqrt_frequency",
-    "model.overrides.positives_momentum=0.5",
-)
-
-
-def _train(output: Path, shards: list[str], *assignments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tests.detection.training.tiny_run", str(output), *shards, "--"]
-    command += [*SMALL, *BALANCED, *assignments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
 
 @pytest.fixture(scope="module")
@@ -42,25 +25,10 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 @pytest.fixture(scope="module")
 def whole_run(tmp_path_factory: pytest.TempPathFactory, shards: list[str]) -> Path:
+    tiny_detector.register()
     output = tmp_path_factory.mktemp("whole")
-    done = _train(output, shards)
-    assert done.returncode == 0, done.stderr[-3000:]
+    run(output, shards, *SMALL, *BALANCED)
     return output
-
-
-@pytest.mark.extended  # so does test_kill.py, wherever the run stopped
-def test_a_stopped_run_goes_on_to_the_same_bits(whole_run: Path, shards: list[str], tmp_path: Path) -> None:
-    """Only what was on the disk after step 2 is carried over."""
-    kept = tmp_path / "checkpoints"
-    kept.mkdir()
-    for path in (whole_run / "checkpoints").glob("ckpt-2.*"):
-        (kept / path.name).write_bytes(path.read_bytes())
-    (kept / "checkpoint").write_text('model_checkpoint_path: "ckpt-2"\nall_model_checkpoint_paths: "ckpt-2"\n')
-    done = _train(tmp_path, shards, "no-export")
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert_equal(checkpoint_values(whole_run, 4), checkpoint_values(tmp_path, 4))
-    first, last = checkpoint_values(whole_run, 2), checkpoint_values(whole_run, 4)
-    assert any((first[name] != last[name]).any() for name in first)
 
 
 @pytest.mark.parametrize(("precision", "warnings"), [("float32", 0), ("mixed_bfloat16", 0), ("mixed_float16", 1)])
@@ -69,20 +37,6 @@ def test_float16_on_a_cpu_is_warned_of(precision: str, warnings: int, caplog: py
     messages = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(messages) == warnings
     assert all("mixed_float16 on a CPU takes about ten times as long as float32" in message for message in messages)
-
-
-def test_several_steps_per_call_change_nothing(shards: list[str], tmp_path: Path) -> None:
-    tiny_detector.register()
-    run(tmp_path / "one", shards, *SMALL, exports=False)
-    run(tmp_path / "two", shards, *SMALL, "train.steps_per_loop=2", "train.log_every=4", exports=False)
-    got, expected = checkpoint_values(tmp_path / "two", 4), checkpoint_values(tmp_path / "one", 4)
-    for name, value in expected.items():
-        np.testing.assert_allclose(got[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
-
-
-def test_another_model_in_the_same_folder_is_refused(whole_run: Path, shards: list[str]) -> None:
-    with pytest.raises(DataError, match=r"ckpt-4: does not fit this configuration"):
-        run(whole_run, shards, *SMALL, "train.steps=8", "model.overrides.filters=4")
 
 
 def test_a_run_leaves_its_configuration_logs_and_a_model(whole_run: Path) -> None:
@@ -110,23 +64,3 @@ def test_the_exported_model_keeps_the_contract(whole_run: Path, shards: list[str
     assert again.keys() == outputs.keys()
     for name, value in outputs.items():
         np.testing.assert_allclose(value, again[name], atol=1e-5, err_msg=name)
-
-
-def test_the_exported_weights_are_the_ema_weights(whole_run: Path) -> None:
-    values = checkpoint_values(whole_run, 4)
-    loaded = tf.saved_model.load(str(whole_run / SAVED_MODEL))
-    exported = {tuple(value.shape): value.numpy() for value in loaded.weights.values() if len(value.shape) == 4}
-    ema = {value.shape: value for name, value in values.items() if name.startswith("ema/") and value.ndim == 4}
-    raw = {value.shape: value for name, value in values.items() if name.startswith("model/") and value.ndim == 4}
-    unique = [s for s in exported if sum(v.shape == s for n, v in values.items() if n.startswith("ema/")) == 1]
-    assert unique
-    for shape in unique:
-        np.testing.assert_array_equal(exported[shape], ema[shape])
-        assert (exported[shape] != raw[shape]).any()
-
-
-def test_a_diverging_run_stops_and_says_so(shards: list[str], tmp_path: Path) -> None:
-    tiny_detector.register()
-    with pytest.raises(CocoflowError, match=r"training diverged: the loss is not finite at step \d+.*learning_rate"):
-        run(tmp_path, shards, *SMALL, "train.schedule.learning_rate=1e38", "train.clip.global_norm=null")
-    assert not (tmp_path / SAVED_MODEL).exists()

@@ -1,7 +1,6 @@
 """The whole training step of every detector compiles under XLA with static shapes; a CPU stands in for a TPU.
 
-From images to detections: see `test_compiles_under_xla` in the detectors' harness.  What XLA cannot compile is trained
-without it.
+What XLA cannot compile is trained without it.
 """
 
 import logging
@@ -24,7 +23,7 @@ from tests.detection.families import smallest_detectors
 from tests.detection.synthetic import rectangles, write_shards
 from tests.detection.training import tiny_detector
 from tests.detection.training.tiny_loop import assert_equal
-from tests.detection.training.tiny_run import SMALL, checkpoint_values, run
+from tests.detection.training.tiny_run import SMALL, checkpoint_values, run, tiny_config
 
 BATCH, SIDE = 2, 64
 # Overrides make a network smaller where its depth teaches nothing new.
@@ -33,9 +32,6 @@ OVERRIDES = {
     "mask-rcnn-nano": "{neck: {filters: 16}, box_head: {layers: 1, units: 16}, mask_head: {layers: 1, filters: 16}, "
     "min_level: 4, anchors: {scale: 1.0}, rpn: {train: {post_nms_top_k: 30}}, roi: {sampling: {count: 32}}}",
 }
-
-# Their class is EfficientDet's.
-DENSE = ("retinanet-nano", "ssd-nano")
 
 pytestmark = pytest.mark.slow
 
@@ -61,10 +57,10 @@ def _batches() -> tf.data.Dataset:
     return tf.data.Dataset.from_tensors(batch).repeat()
 
 
-@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=pytest.mark.extended)])
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.extended) if name in DENSE else name for name in smallest_detectors()]
-)
+# Gradients and detections: `test_compiled.py` of the detectors; the rest of the step: `test_accumulation.py`.
+@pytest.mark.extended
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", smallest_detectors())
 def test_the_training_step_compiles_and_changes_all_weights(name: str, precision: str) -> None:
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
     config = _config(name, precision)
@@ -104,7 +100,7 @@ def test_a_step_with_an_op_that_xla_cannot_compile_is_trained_without_xla(
 
 def test_other_errors_of_a_training_are_not_xlas() -> None:
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
-    config = _config("efficientdet-nano", "float32")
+    config = tiny_config(*SMALL, "train.jit_compile=true")
     failed = tf.errors.InternalError(None, None, "libdevice not found at ./libdevice.10.bc")
     without = without_xla(config, strategy, failed)
     assert without is not None

@@ -25,6 +25,12 @@ CATEGORIES = [{"id": number, "name": f"kind {number}"} for number in CATEGORY_ID
 
 # The keys of `tests.detection.training.tiny_detector`, for runs where the network does not matter.
 SMALL = ("model.name=tiny", "model.overrides={}", "model.image_size=null")
+# What depends on the records of the run and on its past steps; for the tiny detector.
+BALANCED = (
+    "train.sampling={name: repeat_factor, threshold: 0.9}",
+    "train.class_weights=inverse_sqrt_frequency",
+    "model.overrides.positives_momentum=0.5",
+)
 # The rules of google/automl's trainer, for runs whose steps are compared with plain ones.
 AUTOML = (
     "train={steps: 1000, optimizer: {name: sgd, weight_decay: 4.0e-5}, augment: {scale_min: 0.1, scale_max: 2.0}, "

@@ -268,19 +268,6 @@ def test_weights_of_objects_reach_their_samples() -> None:
         )
 
 
-def test_targets_compile_under_xla() -> None:
-    proposals, valid = _proposals()
-
-    def both(proposals: tf.Tensor, valid: tf.Tensor) -> Any:
-        labels = _labels(weights=tf.ones([3, 4]))
-        anchors = _sample(ANCHORS, labels, count=16)
-        return anchors, _rois(proposals, valid, labels, count=32)
-
-    compiled = tf.nest.flatten(tf.function(both, jit_compile=True)(proposals, valid))
-    for first, second in zip(compiled, tf.nest.flatten(both(proposals, valid)), strict=True):
-        np.testing.assert_allclose(tf.cast(first, tf.float32), tf.cast(second, tf.float32), atol=1e-5)
-
-
 def _anchor_targets(random: np.random.Generator, *, weights: bool) -> AnchorTargets:
     positive = np.arange(6) < np.array([[2], [0]])
     return AnchorTargets(
@@ -427,28 +414,3 @@ def test_losses_without_positives_are_finite_and_without_gradient() -> None:
         total = roi_box_loss(deltas, targets, normalizer=1.0) + roi_class_loss(logits, targets, normalizer=1.0)
     assert total == 0.0
     assert not any(tf.convert_to_tensor(gradient).numpy().any() for gradient in tape.gradient(total, [deltas, logits]))
-
-
-def test_losses_compile_under_xla_with_their_gradients() -> None:
-    random = np.random.default_rng(2)
-    anchors = _anchor_targets(random, weights=True)
-    rois = _roi_targets(random.normal(size=(2, 4, 4)), [[3, 1, 0, 0], [2, 0, 0, 0]], [[1, 1, 1, 0], [1, 1, 0, 0]])
-    shapes = [(2, 10), (2, 10, 4), (2, 4, 4), (2, 4, 4, 4), (2, 4, 3, 3)]
-    outputs = [tf.constant(random.normal(size=shape), tf.float32) for shape in shapes]
-
-    def run(outputs: list[tf.Tensor]) -> Any:
-        with tf.GradientTape() as tape:
-            tape.watch(outputs)
-            masks = outputs[4]
-            terms = [
-                rpn_score_loss(outputs[0], anchors, normalizer=8.0),
-                rpn_box_loss(_sampled(outputs[1], anchors), anchors, normalizer=2.0),
-                roi_class_loss(outputs[2], rois, normalizer=5.0),
-                roi_box_loss(outputs[3], rois, normalizer=3.0),
-                mask_loss(masks, tf.ones_like(masks), rois.positive, normalizer=3.0),
-            ]
-            total = tf.add_n(terms)
-        return [*terms, *(tf.convert_to_tensor(gradient) for gradient in tape.gradient(total, outputs))]
-
-    for compiled, plain in zip(tf.function(run, jit_compile=True)(outputs), run(outputs), strict=True):
-        np.testing.assert_allclose(compiled, plain, atol=1e-5)

@@ -149,10 +149,8 @@ def test_equal_probabilities_are_ordered_by_logits() -> None:
     np.testing.assert_allclose(proposals.boxes[0, : len(expected)], [box for _, box in expected], atol=1e-4)
 
 
-def test_compiles_under_xla_and_has_no_gradient() -> None:
+def test_it_has_no_gradient() -> None:
     outputs = _outputs()
-    compiled = tf.function(_propose, jit_compile=True)(outputs)
-    np.testing.assert_allclose(compiled.boxes, _propose(outputs).boxes, atol=1e-4)
     with tf.GradientTape() as tape:
         tape.watch(outputs)
         total = tf.reduce_sum(_propose(outputs).boxes) + tf.reduce_sum(_propose(outputs).scores)

@@ -65,9 +65,8 @@ class Case:
     def inputs(self) -> tuple[Any, ...]:
         return _levels(self.logits), _levels(self.deltas), tf.constant(self.anchors), self.info
 
-    @staticmethod
-    def function(options: BoxPostprocess, *, graph: Any = "windows", **more: Any) -> Any:
-        return tf.function(partial(detect_boxes, options=options, graph=graph), autograph=False, **more)
+    def detect(self, options: BoxPostprocess, *, graph: Any = "windows") -> Any:
+        return detect_boxes(*self.inputs(), options=options, graph=graph)
 
     def expected(self, image: int, options: BoxPostprocess) -> tuple[np.ndarray, np.ndarray, list[float]]:
         """Boxes in pixels of the input, classes and scores."""
@@ -112,18 +111,16 @@ def test_detections_are_those_of_all_candidates(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setitem(postprocess._WINDOWS, mode["nms"], (32, 128))
     limits: dict[str, Any] = {"max_detections": 20, "pre_nms_top_k": LIMIT}
     case, options = Case(objects=6), BoxPostprocess(**mode, **limits)
-    run = case.function(options)
-    _require_expected(case, options, run(*case.inputs()))
+    _require_expected(case, options, case.detect(options))
     case = Case(objects=60)
-    _require_expected(case, options, run(*case.inputs()))
+    _require_expected(case, options, case.detect(options))
 
 
 @pytest.mark.parametrize("graph", ["windows", "loops", "op"])
 def test_no_detection_is_outside_of_the_image_and_the_others_fill_the_places(graph: Any) -> None:
     # The op looks at four times as many boxes; a file's image fills its input, so that few are outside.
     case, options = Case(objects=60), BoxPostprocess(max_detections=20 if graph == "op" else 50)
-    run = case.function(options, graph=graph)
-    detections = run(*case.inputs())
+    detections = tf.function(case.detect, autograph=False)(options, graph=graph)
     sides = (detections.boxes[..., 2:] - detections.boxes[..., :2]).numpy()
     assert (sides > 0.0).all()
     assert detections.num.numpy().tolist() == [options.max_detections] * 2
@@ -134,7 +131,7 @@ def test_no_detection_is_outside_of_the_image_and_the_others_fill_the_places(gra
 def test_few_scores_above_the_threshold(nms: Any) -> None:
     case = Case(objects=6)
     options = BoxPostprocess(nms=nms, score_threshold=0.97, max_detections=100)
-    _require_expected(case, options, case.function(options)(*case.inputs()))
+    _require_expected(case, options, case.detect(options))
 
 
 def _require_expected(case: Case, options: BoxPostprocess, detections: Any) -> None:
@@ -155,14 +152,15 @@ def test_detections_compile_under_xla(monkeypatch: pytest.MonkeyPatch, nms: Any)
     monkeypatch.setitem(postprocess._WINDOWS, nms, (32,))
     case = Case(objects=20)
     options = BoxPostprocess(nms=nms, max_detections=20, pre_nms_top_k=200)
-    _require_expected(case, options, case.function(options, jit_compile=True)(*case.inputs()))
+    compiled = tf.function(partial(detect_boxes, options=options), jit_compile=True, autograph=False)
+    _require_expected(case, options, compiled(*case.inputs()))
 
 
 def test_an_empty_image_beside_a_full_one() -> None:
     case = Case(objects=10)
     case.logits[1] -= 100
     options = BoxPostprocess(score_threshold=0.01, max_detections=5)
-    detections = case.function(options)(*case.inputs())
+    detections = case.detect(options)
     assert detections.num.numpy().tolist() == [5, 0]
     assert not detections.boxes[1].numpy().any()
     assert not detections.scores[1].numpy().any()

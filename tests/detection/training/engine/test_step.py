@@ -36,15 +36,3 @@ def test_an_optimizer_acts_on_every_replica_or_on_none(kind: str) -> None:
     expected = 1 - 0.2 - (0.9 * 0.2 + 0.2)
     np.testing.assert_allclose(copies, [[expected]] * strategy.num_replicas_in_sync, rtol=1e-6)
     assert optimizer.iterations.numpy() == 2
-
-
-def test_it_compiles_under_xla() -> None:
-    total = tf.Variable(0.0)
-
-    @tf.function(jit_compile=True)
-    def step(apply: tf.Tensor, amount: tf.Tensor) -> None:
-        update_if(apply, total.assign_add, amount)
-
-    step(tf.constant(True), tf.constant(2.0))
-    step(tf.constant(False), tf.constant(4.0))
-    assert float(total) == 2.0

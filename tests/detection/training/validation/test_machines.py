@@ -17,7 +17,7 @@ from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, HISTORY_JSON, LOGS, SAVE
 from schemas.config.config_io import load_config
 from schemas.metrics import metrics_of_report
 from tests.detection.training import tiny_detector
-from tests.detection.training.cluster_run import log_of, start_workers
+from tests.detection.training.cluster_run import log_of, together
 from tests.detection.training.evaluation_records import write_coco_shards
 from tests.detection.training.tiny_run import CATEGORIES
 
@@ -25,10 +25,10 @@ from tests.detection.training.tiny_run import CATEGORIES
 @pytest.mark.extended
 def test_two_machines_stop_early_together(tmp_path: Path) -> None:
     """A rise of 1 there never is, so that the second evaluation ends the run; its metrics are those of one machine."""
-    shards, _ = write_coco_shards(tmp_path / "records", 10)
+    shards, _ = write_coco_shards(tmp_path / "records", 16)
     keys = ["train.validation={every: 5, patience: 1, min_delta: 1.0, fraction: 0.3}"]
-    for number, worker in enumerate(start_workers(tmp_path, shards, keys, keys)):
-        assert worker.wait(500) == 0, log_of(tmp_path, number)[-3000:]
+    with together() as train:
+        train(tmp_path, shards, keys)
     output = tmp_path / "run"
     history = read_history(output / VALIDATION / HISTORY_JSON)
     assert [entry.step for entry in history] == [5, 10]
@@ -49,5 +49,5 @@ def test_two_machines_stop_early_together(tmp_path: Path) -> None:
     assert (output / SAVED_MODEL).is_dir()
     assert "stopping early" in log_of(tmp_path, 0)
     assert "on validation" not in log_of(tmp_path, 1)
-    told = "of 10 training images are kept to choose the checkpoint"
+    told = "of 16 training images are kept to choose the checkpoint"
     assert all(told in log_of(tmp_path, number) for number in range(2))

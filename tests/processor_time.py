@@ -18,7 +18,20 @@ _NOISE = 2.5  # factor by which a file's share varies between machines, and with
 _KEY = "processor_time"
 
 # Files that need more, with the reason; at most 12.
-EXPENSIVE: dict[str, str] = {}
+EXPENSIVE = {
+    "tests/components/beam/test_dask_runner.py": "workers are processes that import Beam",
+    "tests/components/coco_evaluator/test_executor.py": "whole evaluations by Beam",
+    "tests/detection/input_pipeline/test_training_batches.py": "pipelines of every augmentation are traced",
+    "tests/detection/interop/od_api/test_models.py": "detectors of their original size, against the original's numbers",
+    "tests/detection/models/test_compiled.py": "XLA compiles the gradients of a detector of each kind",
+    "tests/detection/models/test_harness.py": "all that holds for every detector",
+    "tests/detection/pretrained/test_imagenet.py": "backbones of their original size, against keras.applications",
+    "tests/detection/training/engine/test_loop.py": "loops are traced, also on two replicas",
+    "tests/detection/training/test_distribution.py": "clusters of processes train",
+    "tests/detection/training/validation/test_whole_runs.py": "whole trainings with evaluations and exports",
+    "tests/pipelines/commands/test_export.py": "models of every format and signature are traced",
+    "tests/pipelines/test_run.py": "whole pipelines, one of them compiled, with a process for each task",
+}
 
 
 def _seconds() -> float:

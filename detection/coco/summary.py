@@ -1,5 +1,6 @@
 """Metrics as the content of a JSON file, and as a table in the terminal; the list of skipped entries."""
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -53,6 +54,11 @@ def metrics_to_json(metrics: CocoMetrics, *others: CocoMetrics) -> dict[str, Any
 def skipped_path(path: str | Path) -> str:
     """Returns the path of the list of skipped entries for the metrics file at `path`."""
     return with_name(path, f"{stem(path)}_skipped.jsonl")
+
+
+def skipped_to_json_lines(skipped: Sequence[InvalidEntry]) -> str:
+    """Returns the content of the list of skipped entries: a JSON object per line."""
+    return "".join(f"{json.dumps(entry._asdict(), ensure_ascii=False)}\n" for entry in skipped)
 
 
 def skipped_lines(skipped: Sequence[InvalidEntry]) -> list[str]:

@@ -21,7 +21,7 @@ def find_images(sources: Sequence[str | Path], note: Callable[[str], None] = lam
 
     Args:
         sources: files and folders.
-        note: called with the number of images of other formats in the folders.
+        note: called with a remark if the folders have images of other formats.
 
     Raises:
         DataError: a missing source, or no image.

@@ -27,7 +27,7 @@ from schemas.errors import DataError
 Array = npt.NDArray[Any]
 
 _MARGIN = (124, 116, 104)  # ImageNet's mean, which most networks normalize to 0
-_CUT = 0.01  # fraction of a crop's side: a box this close to an inner edge of the crop is dropped
+_CUT = 0.01  # fraction of a crop's side: a box this close to an inner edge of the crop counts as cut off
 _SAME_OBJECT = 0.55  # IoU of boxes of the same object: google/automl's threshold of fusion
 
 

@@ -8,7 +8,6 @@ data.* if --examples is a data set.
 """
 
 import argparse
-import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -155,7 +154,13 @@ def _run_files(args: argparse.Namespace) -> int:
     from rich.console import Console
 
     from detection.coco import evaluate
-    from detection.coco.summary import metrics_to_json, skipped_lines, skipped_path, summary_table
+    from detection.coco.summary import (
+        metrics_to_json,
+        skipped_lines,
+        skipped_path,
+        skipped_to_json_lines,
+        summary_table,
+    )
 
     _check_report_flags(args)
     params = _params_of(args)
@@ -165,8 +170,7 @@ def _run_files(args: argparse.Namespace) -> int:
         from detection.storage.atomic import write_json, write_text
 
         if args.skip_invalid:
-            entries = (json.dumps(entry._asdict(), ensure_ascii=False) for entry in metrics.skipped)
-            write_text(skipped_path(args.output), "".join(f"{entry}\n" for entry in entries))
+            write_text(skipped_path(args.output), skipped_to_json_lines(metrics.skipped))
             lines += [f"All of them: {skipped_path(args.output)}"] if lines else []
         write_json(args.output, metrics_to_json(metrics))
     if args.report:

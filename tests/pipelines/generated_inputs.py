@@ -29,7 +29,6 @@ _SCALARS: tuple[tuple[Any, ...], ...] = (
     ("auto", "int8", "sgd", "train", "eval", "AP", "segm/AP", "efficientdet-nano", "coco"),
 )
 _TEXTS = ("x", "/nowhere", "gs://bucket/x", "a b", "é", "(", "segm/AP", "mask-rcnn-nano", "none")
-_PATHS = ("", " ", "0", "-1", "x", "/nowhere/at/all", "/dev/null", "[]", "{}", "null")
 
 
 def _odd_value(rng: random.Random, depth: int = 0) -> Any:

@@ -58,18 +58,6 @@ def run(root: str, data: str, options: dict[str, Any]) -> None:
     assert code == 0
 
 
-def replace_executors(log: str, *, except_for: str) -> None:
-    """Makes the executors that take long stubs, and the others tell the log, but for one node.
-
-    Args:
-        log: file that gets a line "NODE start" and "NODE end" from each executor.
-        except_for: node with its own executor.
-    """
-    for node, executor in _executors().items():
-        if node != except_for:
-            _replace(executor, node, _STUBS.get(node), log, None)
-
-
 def lines(log: Path) -> list[str]:
     """The lines of the executors."""
     return log.read_text().splitlines() if log.exists() else []

@@ -25,9 +25,6 @@ class Mutation(NamedTuple):
     tree: Tree
 
 
-_POINTS = ["beak", "tail", "wing"]
-
-
 def base_tree() -> Tree:
     """A file whose fields tell the same more than once: masks, areas, keypoints and their number, image sizes."""
     rng = random.Random(0)

@@ -56,7 +56,7 @@ ALLOWED_IMPORTS = {
         "detection.training.distributed": "schemas detection.ops detection.models detection.training.engine "
         "detection.devices",
         "detection.training.initialization": "schemas schemas.config detection.datasets detection.models "
-        "detection.weights detection.pretrained detection.training.engine",
+        "detection.weights detection.interop detection.pretrained detection.training.engine",
         "detection.training.checkpoints": "schemas schemas.config detection.storage detection.models detection.weights "
         "detection.training.engine",
         "detection.training.monitoring": "schemas detection.types detection.storage detection.images "

@@ -49,6 +49,8 @@ from schemas.config.train.training import TrainConfig
 from schemas.errors import CocoflowError, find_user_error
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
+# Fields that a backbone alone keeps in every network.
+_OF_BACKBONE = ("backbone.layout", "pixel_mean", "pixel_std")
 _REGULARIZERS_KEY = "train.optimizer.regularizers"
 # In messages of failed compilations, such as `libdevice not found` and `No PTX compilation provider is available`.
 _XLA_FAILURE = re.compile(r"XLA|tf2xla|PTX|ptxas|libdevice|nvlink|LLVM")
@@ -123,6 +125,7 @@ def initialize_from_config(
     with strategy.scope():
         report = initialize(
             state,
+            config=config,
             categories=categories,
             base_model=base_model,
             match=config.train.pattern_match,
@@ -132,7 +135,7 @@ def initialize_from_config(
         )
     _warn_of_frozen_random_weights(state, report)
     if report is not None and report.warm_start is not None:
-        _warn_of_other_settings(config, report.warm_start.source)
+        _warn_of_other_settings(config, report.warm_start.source, report)
     return report
 
 
@@ -152,23 +155,28 @@ def _warn_of_frozen_random_weights(state: TrainState, report: InitReport | None)
         )
 
 
-def _warn_of_other_settings(config: Config, source: str) -> None:
+def _warn_of_other_settings(config: Config, source: str, report: InitReport) -> None:
     """Logs a warning if the loaded weights were trained with other values of the detector's `FUNCTION_FIELDS`.
 
     Args:
         config: configuration of this run.
         source: the loaded checkpoint.
+        report: report of its weights.
     """
+    imported = report.imported
     try:
-        if not is_described(source):
+        if imported is None and not is_described(source):
             return
+        trained = read_model_config(source) if imported is None else imported.config
         ours, theirs = (
-            detector_config(model.name, overrides=model.overrides)
-            for model in (config.model, read_model_config(source).model)
+            detector_config(model.name, overrides=model.overrides) for model in (config.model, trained.model)
         )
     except CocoflowError:
         return  # only the weights are required
-    others = {name: value_at(theirs, name) for name in ours.FUNCTION_FIELDS}
+    fields = ours.FUNCTION_FIELDS
+    if imported is not None and imported.only_backbone:  # the original, too, changes its activation and batch norm
+        fields = tuple(name for name in fields if name in _OF_BACKBONE)
+    others = {name: value_at(theirs, name) for name in fields}
     others = {name: value for name, value in others.items() if value not in (None, value_at(ours, name))}
     if others:
         _LOGGER.warning(

@@ -92,6 +92,15 @@ class CheckpointFormat(abc.ABC):
             DataError: not a checkpoint of the family.
         """
 
+    @property
+    def is_known(self) -> bool:
+        """True if the checkpoint is of the family, or a backbone alone that the format reads."""
+        try:
+            self.structure()
+        except DataError:
+            return False
+        return True
+
     @abc.abstractmethod
     def class_count(self, config: Any) -> int | None:
         """Returns the number of classes, without background; None: the checkpoint is only a backbone.

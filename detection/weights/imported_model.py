@@ -26,6 +26,7 @@ from schemas.errors import ConfigError, DataError, disk_refusals_explained
 
 _STEP = 0  # the checkpoint of an imported model is at step 0
 _CHECKPOINT = f"{CHECKPOINTS}/ckpt-{_STEP}"
+_ANY_CATEGORIES = [{"keypoints": ["1"]}]  # of the model of a backbone alone
 MODEL_INDEX = f"{_CHECKPOINT}.index"  # readers only recognize folders with this file
 
 Weights = Mapping[str, np.ndarray]
@@ -108,7 +109,7 @@ def import_model(
     if count is not None:
         categories = class_categories(count, None if label_map is None else read_label_map(label_map))
         categories = original.categories(categories)
-    detector = detector_from_config(config.model, categories or [{}])
+    detector = detector_from_config(config.model, categories or _ANY_CATEGORIES)
     held = detector.variables if count is not None else detector.backbone_variables
     sources = original.sources({variable.path: tuple(variable.shape) for variable in held}, preset)
     unused = unused_variables(sources, raw.shapes, where=raw.prefix)
@@ -124,6 +125,16 @@ def import_model(
         missing=tuple(variable.path for variable in detector.variables if variable.path not in sources),
         differences=original.differences(preset),
     )
+
+
+def open_original(kind: type[CheckpointFormat], checkpoint: str | Path) -> CheckpointFormat:
+    """Opens a checkpoint in a format that may be another one.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    source = _source(kind, checkpoint, "raw")
+    return kind(source.shapes, source.prefix)
 
 
 def _require_family(config: Config, kind: type[CheckpointFormat]) -> None:

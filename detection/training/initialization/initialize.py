@@ -5,14 +5,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from detection.interop.initial_weights import ImportedWeights, import_initial_weights
 from detection.models.detector import Detector
 from detection.pretrained.detectors import read_origin
 from detection.pretrained.imagenet import ImagenetReport, load_imagenet_weights
 from detection.pretrained.publications import IMAGENET, IMAGENET_BACKBONES
 from detection.training.engine.state import TrainState
 from detection.training.initialization.class_outputs import Category
-from detection.training.initialization.warm_start import WarmStart, warm_start
+from detection.training.initialization.warm_start import Source, WarmStart, warm_start
 from detection.weights.weight_source import WeightSource
+from schemas.config.config import Config
 from schemas.config.section import PatternMatch
 from schemas.config.train.initialization import FineTuneType, SourceWeights
 
@@ -26,12 +28,14 @@ class InitReport(NamedTuple):
     warm_start: weights from an earlier training.
     fresh: paths of the variables that keep random values from the seed.
     published: name, origin and licence of published weights; None: the user's own weights.
+    imported: weights of another program; None: the warm start has none.
     """
 
     backbone: ImagenetReport | None
     warm_start: WarmStart | None
     fresh: tuple[str, ...]
     published: Mapping[str, Any] | None = None
+    imported: ImportedWeights | None = None
 
     def __str__(self) -> str:
         parts = [str(self.backbone)] if self.backbone else []
@@ -52,6 +56,7 @@ class InitReport(NamedTuple):
 def initialize(
     state: TrainState,
     *,
+    config: Config,
     categories: Sequence[Category],
     backbone_weights: str | None,
     checkpoint: str | None,
@@ -71,13 +76,14 @@ def initialize(
 
     Args:
         state: state of a new run.
+        config: its configuration, to import another program's checkpoint.
         categories: the data set's COCO categories, in the order of the model's classes.
         backbone_weights: `imagenet`, or a file of ImageNet weights; None: no backbone weights.
         checkpoint: checkpoint, training output or SavedModel to start from; None: no checkpoint.
         base_model: SavedModel of the previous model; None: no previous model.
         weights: weights of the checkpoint to read, EMA or raw.
         rename: (regular expression, replacement) pairs for the checkpoint's variable names.
-        fine_tune_type: variables to load, as in `warm_start`.
+        fine_tune_type: variables to load, as in `warm_start`; of another program's backbone alone, it is the backbone.
         skip: regular expressions of variables not to load.
         skip_mismatch: skip variables that are missing in the checkpoint or have another shape.
         match: whether `skip` matches at the start of a path or anywhere in it.
@@ -90,8 +96,11 @@ def initialize(
             ConfigError: an expression matches nothing, or no weights fit the backbone.
             DataError: the weights cannot be read or do not fit the model.
     """
-    source = _source(base_model, checkpoint, weights, rename)
+    source = _source(state.model, config, base_model=base_model, checkpoint=checkpoint, weights=weights, rename=rename)
     backbone = started = None
+    imported = source if isinstance(source, ImportedWeights) else None
+    if imported is not None and imported.only_backbone:
+        fine_tune_type = "classification"
     if backbone_weights is not None and (source is None or skip or skip_mismatch):
         backbone = load_imagenet_weights(state.model, backbone_weights, fetches=fetches)
     if source is not None:
@@ -109,7 +118,7 @@ def initialize(
     if state.ema is not None:
         state.ema.restart()
     fresh = _fresh_paths(state.model, backbone, started)
-    report = InitReport(backbone, started, fresh, _published(backbone, started))
+    report = InitReport(backbone, started, fresh, _published(backbone, started), imported)
     _LOGGER.info("%s", report)
     return report
 
@@ -130,11 +139,23 @@ def _published(backbone: ImagenetReport | None, started: WarmStart | None) -> Ma
 
 
 def _source(
-    base_model: str | Path | None, checkpoint: str | None, weights: SourceWeights, rename: Sequence[tuple[str, str]]
-) -> WeightSource | None:
+    model: Detector,
+    config: Config,
+    *,
+    base_model: str | Path | None,
+    checkpoint: str | None,
+    weights: SourceWeights,
+    rename: Sequence[tuple[str, str]],
+) -> Source | None:
     if base_model is not None:
         return WeightSource(base_model)
-    return None if checkpoint is None else WeightSource(checkpoint, weights=weights, rename=rename)
+    if checkpoint is None:
+        return None
+    source = WeightSource(checkpoint, weights=weights, rename=rename)
+    has_our_names = all(variable.path in source.shapes for variable in model.backbone_variables)
+    if source.is_ours or rename or has_our_names:
+        return source
+    return import_initial_weights(checkpoint, config, weights) or source
 
 
 def _warm_start_text(report: WarmStart) -> str:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from detection.datasets.annotations.coco_categories import COCO_CLASS_COUNTS, coco_classes
+from detection.interop.initial_weights import ImportedWeights
 from detection.models.detector import Detector
 from detection.training.engine.variable_selection import matching_paths
 from detection.training.initialization.class_outputs import Category, same_categories, source_outputs
@@ -16,6 +17,7 @@ from schemas.errors import DataError
 from schemas.quoting import first_of
 
 Shape = tuple[int, ...]
+Source = WeightSource | ImportedWeights
 
 
 class Plan(NamedTuple):
@@ -67,7 +69,7 @@ class _Outputs(NamedTuple):
 
 def warm_start(
     model: Detector,
-    source: WeightSource,
+    source: Source,
     *,
     categories: Sequence[Category],
     fine_tune_type: FineTuneType,
@@ -155,7 +157,7 @@ def _plan(
 
 def _class_outputs(
     model: Detector,
-    source: WeightSource,
+    source: Source,
     categories: Sequence[Category],
     left_out: Mapping[str, str],
     fine_tune_type: FineTuneType,
@@ -190,9 +192,7 @@ def _class_outputs(
     )
 
 
-def _coco_classes_of(
-    source: WeightSource, model: Detector, here: Mapping[str, np.ndarray]
-) -> Sequence[Category] | None:
+def _coco_classes_of(source: Source, model: Detector, here: Mapping[str, np.ndarray]) -> Sequence[Category] | None:
     """Returns COCO's ids as categories if the source has class outputs for exactly these ids; else None."""
     for count in COCO_CLASS_COUNTS:
         there = model.output_classes(count)
@@ -212,7 +212,7 @@ def _unmatched(same: np.ndarray, theirs: Sequence[Category]) -> list[str]:
 
 
 def _different_categories(
-    source: WeightSource, theirs: Sequence[Category], ours: Sequence[Category], same: np.ndarray
+    source: Source, theirs: Sequence[Category], ours: Sequence[Category], same: np.ndarray
 ) -> DataError:
     here = [str(category["name"]) for category, place in zip(ours, same, strict=True) if place < 0]
     there = _unmatched(same, theirs)
@@ -223,7 +223,7 @@ def _different_categories(
     )
 
 
-def _require_some(plan: Plan, source: WeightSource, ours: Mapping[str, object]) -> None:
+def _require_some(plan: Plan, source: Source, ours: Mapping[str, object]) -> None:
     if plan.load:
         return
     raise DataError(
@@ -234,7 +234,7 @@ def _require_some(plan: Plan, source: WeightSource, ours: Mapping[str, object]) 
     )
 
 
-def _require_all(plan: Plan, source: WeightSource) -> None:
+def _require_all(plan: Plan, source: Source) -> None:
     remedy = "skip them with train.init.skip, or set train.init.skip_mismatch=true"
     if plan.mismatched:
         path, (here, there) = next(iter(plan.mismatched.items()))

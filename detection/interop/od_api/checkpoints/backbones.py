@@ -1,27 +1,91 @@
 """The common parts of the TF Object Detection API's formats, and Keras' names of their backbones' layers."""
 
+import abc
 import re
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
-from detection.interop.od_api.checkpoints.names import resnet_of_variables, unscoped_names
+from detection.interop.od_api.checkpoints.layers import ROLES, alike, backbone_of, is_alone, with_layer_names
+from detection.interop.od_api.checkpoints.names import FPN_EPSILON, resnet_of_variables, unscoped_names
+from detection.interop.od_api.configuration.parts import RESNET, RESNET_FUNCTION
 from detection.models.backbones.resnet import RESNETS, application_layer
-from detection.weights.checkpoint_format import CheckpointFormat
+from detection.weights.checkpoint_format import CheckpointFormat, Shapes
+from schemas.errors import DataError
 
-_ROLES = ("expand", "depthwise", "project")
 # A variable that only one MobileNet has.
 _MOBILENETS = {"mobilenet-v1": "conv_pw_13/kernel", "mobilenet-v2": "block_16_project/kernel"}
 
 
 class OdApiFormat(CheckpointFormat):
-    """A checkpoint of the Object Detection API."""
+    """A checkpoint of the Object Detection API: a detector, or a backbone alone.
+
+    Attributes:
+        backbone: name of the backbone, if the checkpoint has nothing else that is known; None: a detector.
+    """
 
     title = "the Object Detection API"
 
-    @staticmethod
-    def names_of(theirs: Collection[str]) -> Mapping[str, str]:
+    def __init__(self, shapes: Shapes, where: str) -> None:
+        super().__init__(shapes, where)
+        self.backbone = self.known_backbone() if is_alone(shapes) else None
+
+    @classmethod
+    def names_of(cls, theirs: Collection[str]) -> Mapping[str, str]:
         """Implements `CheckpointFormat.names_of`."""
-        return unscoped_names(theirs)
+        named = with_layer_names(theirs)
+        return {here: named[name] for here, name in cls.unscoped(named).items()}
+
+    @classmethod
+    def unscoped(cls, names: Collection[str]) -> Mapping[str, str]:
+        """Returns the names of a network's variables by names of the format; `names` has Keras' layers."""
+        return unscoped_names(names)
+
+    def known_backbone(self) -> str | None:
+        """Returns the name of the checkpoint's backbone; None: it has no known one."""
+        names = {*self.names, *unscoped_names(with_layer_names(self.shapes))}
+        return backbone_of({name.rpartition("/")[0] for name in names})
+
+    @property
+    def is_known(self) -> bool:
+        """Implements `CheckpointFormat.is_known`."""
+        return self.backbone is not None or super().is_known
+
+    @abc.abstractmethod
+    def network(self, config: Any) -> Mapping[str, Any]:
+        """Returns `overrides` of a detector."""
+
+    @abc.abstractmethod
+    def classes(self, config: Any) -> int | None:
+        """Returns `class_count` of a detector."""
+
+    def overrides(self, config: Any) -> Mapping[str, Any]:
+        """Implements `CheckpointFormat.overrides`."""
+        return self.network(config) if self.backbone is None else self.function(self.backbone)
+
+    def class_count(self, config: Any) -> int | None:
+        """Implements `CheckpointFormat.class_count`."""
+        return self.classes(config) if self.backbone is None else None
+
+    @classmethod
+    def function(cls, backbone: str) -> Mapping[str, Any]:
+        """Returns the fields of `model.overrides` with which a backbone alone is the original's."""
+        if backbone in RESNETS:
+            return RESNET | RESNET_FUNCTION
+        return {"activation": "relu6", "batch_norm.epsilon": FPN_EPSILON} if backbone.startswith("mobilenet") else {}
+
+    def require_variant(self, config: Any, name: str) -> None:
+        """Requires, of a backbone alone, that it is the detector's.
+
+        Raises:
+            DataError: it is not, or the detector's network is another one.
+        """
+        if self.backbone is None:
+            super().require_variant(config, name)
+        elif config.backbone.name not in alike(self.backbone):
+            raise DataError(
+                f"{self.where}: the checkpoint is a {self.backbone} alone, but {name} has a {config.backbone.name}. "
+                f"Pass --model with a detector that has a {self.backbone}."
+            )
 
     @classmethod
     def resize(cls, config: Any) -> Mapping[str, Any]:
@@ -63,7 +127,7 @@ class SsdBackboneFormat(OdApiFormat):
 
 
 def backbone_layer(backbone: str, layer: str) -> str:
-    """Returns the name of a backbone's layer, given its path below our backbone.
+    """Returns Keras' name of a backbone's layer, given its path below our backbone.
 
     >>> backbone_layer("mobilenet-v2", "stem/batch_normalization"), backbone_layer("mobilenet-v2", "top/conv2d")
     ('bn_Conv1', 'Conv_1')
@@ -83,7 +147,7 @@ def backbone_layer(backbone: str, layer: str) -> str:
         kept = {"stem": "Conv1", "top": "Conv_1"}[part] if is_v2 else "conv1"
         return (f"bn_{kept}" if is_v2 and part == "stem" else f"{kept}_bn") if is_norm else kept
     number = int(part.removeprefix("blocks_"))
-    roles = _ROLES if is_v2 and number else _ROLES[1:]  # the first block of V2, and all of V1, do not expand
+    roles = ROLES if is_v2 and number else ROLES[1:]  # the first block of V2, and all of V1, do not expand
     numbered = re.fullmatch(r"(?:conv2d|batch_normalization)_(\d+)", name)
     count = int(numbered[1]) if numbered else 0
     role = roles[count] if is_norm else "depthwise"

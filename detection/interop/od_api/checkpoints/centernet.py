@@ -11,11 +11,11 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, ClassVar
 
 from detection.interop.od_api.checkpoints.backbones import OdApiFormat, backbone_layer
+from detection.interop.od_api.checkpoints.layers import ROOT, backbone_of, is_alone, keras_layers, with_layer_names
 from detection.models.backbones.hourglass import HOURGLASSES
-from detection.models.backbones.resnet import RESNETS
 from detection.models.centernet.config import CENTERNETS, PERSON_SPREADS, CenterNetConfig, head_keys
 from detection.models.centernet.keypoint_options import HEATMAP, OFFSET, REGRESSION
-from detection.weights.checkpoint_format import CheckpointFormat, Shapes, Values, VariableSource, some, unchanged
+from detection.weights.checkpoint_format import Shapes, Values, VariableSource, some, unchanged
 from schemas.config.section import value_at
 from schemas.errors import DataError
 
@@ -41,40 +41,8 @@ _HOURGLASS_LAYERS = {
 # Variables that every such network has, and their numbers of axes.
 _SIZED = {f"{_HEADS}/{task}/0/layer_with_weights-0/bias": 1 for task in _SCOPES.values()}
 _FUNCTION = ("backbone.layout", "batch_norm.epsilon", "pixel_mean", "pixel_std")
-
-
-def _resnet_layers(name: str) -> list[str]:
-    """Returns the layers with weights of a ResNet in Keras' order, by their names of keras.applications.
-
-    >>> _resnet_layers("resnet-50")[:10:3]
-    ['conv1_conv', 'conv2_block1_1_bn', 'conv2_block1_0_conv', 'conv2_block1_3_bn']
-    >>> _resnet_layers("resnet-18")[:8:3]
-    ['conv1_conv', 'conv2_block1_1_bn', 'conv2_block1_0_conv']
-    """
-    preact = not RESNETS[name].bottleneck
-    last = [] if preact else ["3_conv", "3_bn"]
-    inner = [*(["preact_bn"] if preact else []), "1_conv", "1_bn", "2_conv", "2_bn"]
-    first = ["0_conv"] if preact else ["0_conv", "3_conv", "0_bn", "3_bn"]
-    layers = ["conv1_conv"] if preact else ["conv1_conv", "conv1_bn"]
-    for stage, blocks in enumerate(RESNETS[name].repeats, start=2):
-        for block in range(1, blocks + 1):
-            layers += [f"conv{stage}_block{block}_{layer}" for layer in (*inner, *(first if block == 1 else last))]
-    return [*layers, *(["post_bn"] if preact else [])]
-
-
-def _mobilenet_layers() -> list[str]:
-    """Returns the layers with weights of a MobileNet V2 in Keras' order.
-
-    >>> _mobilenet_layers()[1:7:2], len(_mobilenet_layers())
-    (['bn_Conv1', 'expanded_conv_depthwise_BN', 'expanded_conv_project_BN'], 104)
-    """
-    blocks = ["expanded_conv", *(f"block_{number}" for number in range(1, 17))]
-    roles = [f"{block}_{role}" for block in blocks for role in ("expand", "depthwise", "project")][1:]
-    return ["Conv1", "bn_Conv1", *(layer for role in roles for layer in (role, f"{role}_BN")), "Conv_1", "Conv_1_bn"]
-
-
 _RESNETS, _MOBILENET = ("resnet-18", "resnet-34", "resnet-50", "resnet-101"), "mobilenet-v2"
-_LAYERS = {name: _resnet_layers(name) for name in _RESNETS} | {_MOBILENET: _mobilenet_layers()}
+_LAYERS = {name: keras_layers(name) for name in (*_RESNETS, _MOBILENET)}
 # Backbones by the number of their layers with weights.
 _COUNTS = {len(layers): name for name, layers in _LAYERS.items()}
 _COUNTS |= zip((28, 60, 98, 160, 320), HOURGLASSES, strict=True)
@@ -124,23 +92,42 @@ class CenterNetFormat(OdApiFormat):
     postprocess: ClassVar = {"score_threshold": 0.0}
     object_paths = True
 
-    @staticmethod
-    def names_of(theirs: Collection[str]) -> Mapping[str, str]:
-        """Returns the names in a checkpoint, which are those of the format."""
-        return CheckpointFormat.names_of(theirs)
+    @classmethod
+    def names_of(cls, theirs: Collection[str]) -> Mapping[str, str]:
+        """Implements `CheckpointFormat.names_of`, with the paths of a detector for those of a backbone alone."""
+        if not is_alone(theirs):
+            return {name: name for name in theirs}
+        named = {tuple(here.rpartition("/")[::2]): name for here, name in with_layer_names(theirs).items()}
+        layers = keras_layers(backbone_of({layer for layer, _ in named}) or "")
+        if not layers:  # an hourglass has paths of objects alone
+            return {re.sub(f"^{ROOT}/", _NETWORK, name): name for name in theirs}
+        return {
+            f"{_BASE}{layers.index(layer)}/{variable}": name
+            for (layer, variable), name in named.items()
+            if layer in layers
+        }
 
-    def overrides(self, config: CenterNetConfig) -> dict[str, Any]:
-        """Implements `CheckpointFormat.overrides`; sizes of the network are those of its variables."""
+    def known_backbone(self) -> str | None:
+        """Implements `OdApiFormat.known_backbone`."""
+        return _COUNTS.get(self._layer_count())
+
+    @classmethod
+    def function(cls, backbone: str) -> Mapping[str, Any]:
+        """Implements `OdApiFormat.function`."""
+        preset = next(one for one in _PRESETS.values() if one.backbone.name == backbone)
+        preactivated = {"backbone.layout": "od-api"} if backbone in _PREACTIVATED else {}
+        return {name: value_at(preset, name) for name in _FUNCTION} | preactivated
+
+    def network(self, config: CenterNetConfig) -> dict[str, Any]:
+        """Implements `OdApiFormat.network`; sizes of the network are those of its variables."""
         backbone, names = self._backbone(), self.names
         neck = {} if backbone in HOURGLASSES else {_kernel(f"{_NECK}{number}", names): 4 for number in (1, 3, 6, 9)}
         start = "not a checkpoint of a CenterNet with a ResNet v1 or MobileNet v2 and an FPN or an Hourglass:"
         self.require_variables(_SIZED | neck, start)
-        preset = next(one for one in _PRESETS.values() if one.backbone.name == backbone)
         counts = self._keypoint_heads() if config.keypoints else {}
         scopes = self._scopes() if counts else _SCOPES
         return {
-            **{name: value_at(preset, name) for name in _FUNCTION},
-            **({"backbone.layout": "od-api"} if preset.backbone.name in _PREACTIVATED else {}),
+            **self.function(backbone),
             "neck.filters": [self.shape(name)[-1] for name in neck],
             **head_keys({task: self._head_layers(scope)[:-1] for task, scope in scopes.items()}),
             "neck.separable_conv": any("pointwise" in name for name in neck),
@@ -168,8 +155,8 @@ class CenterNetFormat(OdApiFormat):
         """
         return self._backbone() + (_WITH_KEYPOINTS if self._keypoint_heads() else "")
 
-    def class_count(self, config: CenterNetConfig) -> int:
-        """Implements `CheckpointFormat.class_count`."""
+    def classes(self, config: CenterNetConfig) -> int:
+        """Implements `OdApiFormat.classes`."""
         return self._head_layers(_SCOPES["center"])[-1][0]
 
     def categories(self, categories: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -205,12 +192,13 @@ class CenterNetFormat(OdApiFormat):
             name, conv = _layer(part, rest, config, scopes)
             names = [f"{name}/{'depthwise_kernel' if 'depthwise' in layer and variable == 'kernel' else variable}"]
             convert: Callable[..., Values] = unchanged
-            if variable == "moving_mean" and conv:
+            if variable == "moving_mean" and f"{conv}/bias" in self.names:
                 names.append(f"{conv}/bias")
                 convert = operator.sub
             elif rest in ("stem", "stem/conv2d") and variable == "kernel" and config.backbone.name != _MOBILENET:
                 convert = _from_bgr
-            sources[path] = VariableSource(tuple(names), (shape,) * len(names), convert)
+            theirs = tuple(self.names.get(name, name) for name in names)
+            sources[path] = VariableSource(theirs, (shape,) * len(names), convert)
         return sources
 
     def _backbone(self) -> str:
@@ -219,14 +207,18 @@ class CenterNetFormat(OdApiFormat):
         Raises:
             DataError: it has as many layers as no known one.
         """
-        kernels = ("/kernel", "/depthwise_kernel", "/gamma")
-        count = sum(name.startswith((_BASE, _NETWORK)) and name.endswith(kernels) for name in self.shapes)
+        count = self._layer_count()
         if count in _COUNTS:
             return _COUNTS[count]
         raise DataError(
             f"{self.where}: not a checkpoint of a CenterNet with {', '.join(_COUNTS.values())}: {count} layers are "
             f"named {_BASE}... or {_NETWORK}.... Examples of its variables: {some(sorted(self.shapes))}."
         )
+
+    def _layer_count(self) -> int:
+        """Returns the number of the backbone's layers."""
+        kernels = ("/kernel", "/depthwise_kernel", "/gamma")
+        return sum(name.startswith((_BASE, _NETWORK)) and name.endswith(kernels) for name in self.names)
 
     def _keypoint_heads(self) -> dict[str, int]:
         """Returns the output channels of the heads of keypoints, by our names; {} without keypoints.

@@ -26,6 +26,7 @@ from detection.interop.od_api.checkpoints.heads import (
     head_conversion,
     head_names,
 )
+from detection.interop.od_api.checkpoints.layers import efficientnet_scopes
 from detection.interop.od_api.checkpoints.names import HEAD_ENDS
 from detection.models.backbones.efficientnet_spec import (
     EfficientNetLayout,
@@ -33,7 +34,6 @@ from detection.models.backbones.efficientnet_spec import (
     backbone_spec,
     block_specs,
     level_blocks,
-    stage_repeats,
 )
 from detection.models.efficientdet.config import EFFICIENTDETS, EfficientDetConfig
 from detection.models.necks.fpn_graphs import fpn_nodes, output_ids
@@ -89,10 +89,7 @@ def _backbone_layers(spec: EfficientNetSpec) -> Iterator[tuple[str, str]]:
     """Yields our layers and the original's; ours number the convolutions and batch norms of a block."""
     yield "stem/conv2d", "stem_conv2d"
     yield "stem/batch_normalization", "stem_bn"
-    scopes = [
-        f"stack_{stack}/block_{block}" for stack, count in enumerate(stage_repeats(spec)) for block in range(count)
-    ]
-    for number, (scope, block) in enumerate(zip(scopes, block_specs(spec), strict=True)):
+    for number, (scope, block) in enumerate(zip(efficientnet_scopes(spec), block_specs(spec), strict=True)):
         expansion = ["expand"] if block.expand != 1 else []
         for index, role in enumerate([*expansion, "project"]):
             yield _numbered(f"blocks_{number}/conv2d", index), f"{scope}/{role}_conv2d"
@@ -140,14 +137,14 @@ class EfficientDetFormat(OdApiFormat):
     presets: ClassVar = {f"efficientdet-d{number}": EFFICIENTDETS[f"efficientdet-d{number}"] for number in range(8)}
     postprocess: ClassVar = {"score_threshold": 1e-8}
 
-    @staticmethod
-    def names_of(theirs: Collection[str]) -> Mapping[str, str]:
-        """Implements `CheckpointFormat.names_of`, by names without scope.
+    @classmethod
+    def unscoped(cls, names: Collection[str]) -> Mapping[str, str]:
+        """Implements `OdApiFormat.unscoped`.
 
-        >>> EfficientDetFormat.names_of(["Box/WeightSharedConvolutionalBoxHead/BoxPredictor/bias", "top_bn/beta"])
+        >>> EfficientDetFormat.unscoped(["Box/WeightSharedConvolutionalBoxHead/BoxPredictor/bias", "top_bn/beta"])
         {'BoxPredictor/bias': 'Box/WeightSharedConvolutionalBoxHead/BoxPredictor/bias'}
         """
-        matches = ((re.fullmatch(f"(?:.*/)?{end}", name), name) for name in theirs for end in _ENDS)
+        matches = ((re.fullmatch(f"(?:.*/)?{end}", name), name) for name in names for end in _ENDS)
         return {match[1]: name for match, name in matches if match}
 
     @classmethod
@@ -184,7 +181,7 @@ class EfficientDetFormat(OdApiFormat):
             max_level=count_of(r"1_up_lvl_(\d+)/.*", names) - 1,
         )
 
-    def class_count(self, config: EfficientDetConfig) -> int:
+    def classes(self, config: EfficientDetConfig) -> int:
         """Returns the number of classes, from the length of the class outputs.
 
         Raises:
@@ -199,8 +196,8 @@ class EfficientDetFormat(OdApiFormat):
             )
         return class_outputs(self, config)
 
-    def overrides(self, config: EfficientDetConfig) -> dict[str, Any]:
-        """Implements `CheckpointFormat.overrides`."""
+    def network(self, config: EfficientDetConfig) -> dict[str, Any]:
+        """Implements `OdApiFormat.network`."""
         return {"dialect": "od-api", "backbone.layout": "od-api", "anchors.scale": 4.0} | LOSSES
 
     @classmethod

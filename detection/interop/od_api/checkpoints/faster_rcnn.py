@@ -19,7 +19,8 @@ from detection.interop.od_api.checkpoints.names import (
     is_fpn,
     resnet_of_variables,
 )
-from detection.interop.od_api.configuration.faster_rcnn import FUNCTION, RESNET_FUNCTION
+from detection.interop.od_api.configuration.faster_rcnn import FUNCTION
+from detection.interop.od_api.configuration.parts import RESNET_FUNCTION
 from detection.models.faster_rcnn.config import FASTER_RCNNS, FasterRcnnConfig
 from detection.weights.checkpoint_format import Shapes, VariableSource
 from schemas.errors import ConfigError, DataError
@@ -51,8 +52,8 @@ class FasterRcnnFormat(OdApiFormat):
     presets = _PRESETS
     postprocess: ClassVar = {"score_threshold": 0.0, "iou_threshold": 0.6, "max_detections": 300}
 
-    def overrides(self, config: FasterRcnnConfig) -> dict[str, Any]:
-        """Implements `CheckpointFormat.overrides`; sizes of the network are those of its variables.
+    def network(self, config: FasterRcnnConfig) -> dict[str, Any]:
+        """Implements `OdApiFormat.network`; sizes of the network are those of its variables.
 
         For another architecture than the checkpoint's, only the ResNet is imported.
         """
@@ -100,7 +101,7 @@ class FasterRcnnFormat(OdApiFormat):
         """
         return resnet_of_variables(self.shapes, where=self.where)
 
-    def class_count(self, config: FasterRcnnConfig) -> int | None:
+    def classes(self, config: FasterRcnnConfig) -> int | None:
         """Returns the number of classes of a network, without background; None: only a backbone.
 
         Raises:

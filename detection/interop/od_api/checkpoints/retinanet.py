@@ -53,8 +53,8 @@ class RetinaNetFormat(SsdBackboneFormat):
     presets = _PRESETS
     networks = "the Object Detection API's SSDs with an FPN"
 
-    def overrides(self, config: RetinaNetConfig) -> dict[str, Any]:
-        """Implements `CheckpointFormat.overrides`; sizes of the network are those of its variables."""
+    def network(self, config: RetinaNetConfig) -> dict[str, Any]:
+        """Implements `OdApiFormat.network`; sizes of the network are those of its variables."""
         backbone = self.structure()
         self.require_variables(_SIZED, "not a checkpoint of a RetinaNet:")
         finest, coarsest = fpn_levels(self.names)
@@ -87,8 +87,8 @@ class RetinaNetFormat(SsdBackboneFormat):
             )
         return structures
 
-    def class_count(self, config: RetinaNetConfig) -> int:
-        """Implements `CheckpointFormat.class_count`."""
+    def classes(self, config: RetinaNetConfig) -> int:
+        """Implements `OdApiFormat.classes`."""
         return class_outputs(self, config) - config.loss.background_class
 
     def sources(self, ours: Shapes, config: RetinaNetConfig) -> dict[str, VariableSource]:

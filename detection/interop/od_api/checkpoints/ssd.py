@@ -62,8 +62,8 @@ class SsdFormat(SsdBackboneFormat):
     presets = _PRESETS
     networks = "the Object Detection API's SSDs without an FPN"
 
-    def overrides(self, config: SsdConfig) -> dict[str, Any]:
-        """Implements `CheckpointFormat.overrides`; sizes of the network are those of its variables."""
+    def network(self, config: SsdConfig) -> dict[str, Any]:
+        """Implements `OdApiFormat.network`; sizes of the network are those of its variables."""
         self.structure()
         self.require_variables(_SIZED, "not a checkpoint of an SSD without an FPN:")
         extras = [self.shape(name)[-1] for _, name in _extra_levels(self.names)]
@@ -80,8 +80,8 @@ class SsdFormat(SsdBackboneFormat):
             **LOSSES,
         }
 
-    def class_count(self, config: SsdConfig) -> int:
-        """Implements `CheckpointFormat.class_count`."""
+    def classes(self, config: SsdConfig) -> int:
+        """Implements `OdApiFormat.classes`."""
         classes = 0
         for number, anchors in enumerate(map(len, config.anchor_shapes)):
             found = [next(iter(self.shape(name.format(number))), 0) for name in (_CLASSES, _BOXES)]

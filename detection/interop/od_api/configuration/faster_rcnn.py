@@ -5,6 +5,7 @@ from typing import Any
 from detection.interop.conversion import Keys
 from detection.interop.od_api.configuration.parts import (
     RESNET,
+    RESNET_FUNCTION,
     Penalty,
     feature_extractor,
     layer_values,
@@ -31,8 +32,6 @@ FUNCTION: dict[str, Any] = {
     "rpn.test.pre_nms_top_k": 100_000,
     "rpn.min_size": 0.0,
 }
-# Fields for a ResNet without an FPN, whose layers have no hyperparameters.
-RESNET_FUNCTION = {"activation": "relu", "batch_norm.epsilon": 1e-5}
 _STRIDE = 16  # stride of the features without an FPN
 # Defaults of fields with the same meaning, and fields of `model.overrides`.
 _SAME: dict[str, tuple[Any, ...]] = {

@@ -15,6 +15,8 @@ _LEVELS = {"min_level": 3, "max_level": 7}  # defaults
 _CODE_WEIGHTS = {"y_scale": 10.0, "x_scale": 10.0, "height_scale": 5.0, "width_scale": 5.0}
 # Fields of `model.overrides` of all its ResNets v1.
 RESNET = {"backbone.layout": "od-api", "pixel_mean": list(RESNET_PIXEL_MEAN), "pixel_std": [1.0, 1.0, 1.0]}
+# Fields for a ResNet alone, or without an FPN: its layers have no hyperparameters.
+RESNET_FUNCTION = {"activation": "relu", "batch_norm.epsilon": 1e-5}
 
 
 def overrides(values: dict[str, Any]) -> Keys:

@@ -59,11 +59,9 @@ def _initial_keys(train: Message) -> Keys:
         return {}
     if version != "V2":
         train.note("fine_tune_checkpoint_version", f"{version}: the original's TF2 trainer refuses it")
-    text = "an original's checkpoint: import it first, and set the imported folder: "
-    text += "cocoflow import-checkpoint --from od-api --checkpoint PATH --output DIR"
     if kind == "detection":
-        text += "; detection loads the heads here, too, class outputs by name"
-    train.note("fine_tune_checkpoint", text)
+        text = "loads the heads here, too, class outputs by name, unless the checkpoint is a backbone alone"
+        train.note("fine_tune_checkpoint_type", text)
     return {"train.init.checkpoint": path, "train.init.fine_tune_type": _FINE_TUNE[kind]}
 
 

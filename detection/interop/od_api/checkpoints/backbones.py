@@ -83,8 +83,8 @@ class OdApiFormat(CheckpointFormat):
             super().require_variant(config, name)
         elif config.backbone.name not in alike(self.backbone):
             raise DataError(
-                f"{self.where}: the checkpoint is a {self.backbone} alone, but {name} has a {config.backbone.name}. "
-                f"Pass --model with a detector that has a {self.backbone}."
+                f"{self.where}: the checkpoint is of {self.backbone} alone, but {name} has {config.backbone.name}. "
+                f"Choose a detector that has {self.backbone}."
             )
 
     @classmethod

@@ -135,10 +135,10 @@ def test_a_faster_rcnn_starts_from_the_resnet_of_a_retinanet(resnet: str) -> Non
 @pytest.mark.parametrize(
     ("name", "kind", "message"),
     [
-        ("retinanet-r101", RetinaNetFormat, "is a resnet-50 alone, but retinanet-r101 has a resnet-101"),
-        ("ssd-mobilenet-v2", SsdFormat, "is a resnet-50 alone, but ssd-mobilenet-v2 has a mobilenet-v2"),
-        ("efficientdet-d0", EfficientDetFormat, "is a resnet-50 alone, but efficientdet-d0 has a efficientnet-b0"),
-        ("centernet-r18", CenterNetFormat, "is a resnet-50 alone, but centernet-r18 has a resnet-18"),
+        ("retinanet-r101", RetinaNetFormat, "is of resnet-50 alone, but retinanet-r101 has resnet-101"),
+        ("ssd-mobilenet-v2", SsdFormat, "is of resnet-50 alone, but ssd-mobilenet-v2 has mobilenet-v2"),
+        ("efficientdet-d0", EfficientDetFormat, "is of resnet-50 alone, but efficientdet-d0 has efficientnet-b0"),
+        ("centernet-r18", CenterNetFormat, "is of resnet-50 alone, but centernet-r18 has resnet-18"),
     ],
 )
 def test_another_backbone_is_refused_by_its_name(name: str, kind: type[OdApiFormat], message: str, resnet: str) -> None:

@@ -1,20 +1,27 @@
 """Detectors of converted configurations are built at a small size, and take a training step."""
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from detection.input_pipeline.training_batches import Batch
+from detection.interop.od_api.checkpoints.efficientdet import EfficientDetFormat
+from detection.interop.od_api.checkpoints.layers import keras_layers
 from detection.interop.od_api.configuration.pipeline_config import NETWORKS, convert_pipeline_config
-from detection.training.build_step import state_from_config, train_loop_from_config
+from detection.interop.od_api.program import FORMATS
+from detection.training.build_step import initialize_from_config, state_from_config, train_loop_from_config
+from detection.training.engine.state import TrainState
 from detection.training.resolve import assumed
 from detection.types import Labels
 from schemas.config.config import Config
 from schemas.config.config_io import parse_config
-from schemas.config.section import nested
+from schemas.config.section import merged, nested
+from tests.detection.interop.od_api.test_backbones import write
 from tests.detection.interop.od_api.test_pipeline_config import zoo_texts
 
 BATCH = 2
@@ -62,8 +69,36 @@ def _small(text: str) -> Config:
         for key, value in convert_pipeline_config(text).keys.items()
         if not key.startswith(("model.resize.", "train.init.", "data."))
     }
-    keys |= {"model.image_size": side, "model.weights": "none", "train.batch_size": BATCH, "train.run_eagerly": True}
+    keys |= {"model.image_size": side, "train.batch_size": BATCH, "train.run_eagerly": True}
     return assumed(parse_config(nested(keys)), replicas=1)
+
+
+def _backbone_alone(state: TrainState, folder: Path) -> tuple[str, dict[str, np.ndarray]]:
+    """Writes random values of a backbone as the original does, below `feature_extractor` if it has paths of objects.
+
+    Returns the prefix, and the values by our paths.
+    """
+    detector = state.model
+    kind = next(one for one in FORMATS if isinstance(detector.config, one.config_class))
+    ours = {variable.path: tuple(variable.shape) for variable in detector.backbone_variables}
+    sources = kind({}, "").sources(ours, detector.config)
+    random = np.random.default_rng(0)
+    named, by_path = {}, {}
+    for path, source in sources.items():
+        values = [random.uniform(0.01, 0.05, shape).astype(np.float32) for shape in source.shapes]
+        by_path[path] = source.convert(*values)
+        names = [re.sub(r"^model/_feature_extractor/\w+/", "feature_extractor/", name) for name in source.names]
+        named.update(zip(names, values, strict=True))
+    if kind is EfficientDetFormat:  # from B1 on, blocks follow that no level reads
+        named = {f"{layer}/unread": np.zeros([1]) for layer in keras_layers(detector.config.backbone.name)} | named
+    return write(named, folder / "backbone" / "ckpt-1"), by_path
+
+
+def _fine_tune_type(text: str) -> str:
+    keys = convert_pipeline_config(text).keys
+    assert "PATH_TO_BE_CONFIGURED" in keys["train.init.checkpoint"]
+    kind: str = keys["train.init.fine_tune_type"]
+    return kind
 
 
 def test_all_converted_configurations_are_here(oracle_dir: Path) -> None:
@@ -76,10 +111,23 @@ def test_all_converted_configurations_are_here(oracle_dir: Path) -> None:
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name == FAST else pytest.mark.extended) for name in CONVERTED]
 )
-def test_a_step_of_each_converted_configuration(name: str, oracle_dir: Path) -> None:
+def test_each_converted_configuration_trains_from_a_checkpoint_of_the_kind_that_it_names(
+    name: str, oracle_dir: Path, tmp_path: Path
+) -> None:
     config = _small(zoo_texts(oracle_dir)[name])
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
-    state = state_from_config(config, [{"keypoints": ["nose", "tail"]}, {}, {}], strategy=strategy)
+    categories = [
+        {"id": 1, "name": "dog", "keypoints": ["nose", "tail"]},
+        {"id": 2, "name": "a"},
+        {"id": 3, "name": "b"},
+    ]
+    state = state_from_config(config, categories, strategy=strategy)
+    checkpoint, values = _backbone_alone(state, tmp_path)
+    init = {"checkpoint": checkpoint, "fine_tune_type": _fine_tune_type(zoo_texts(oracle_dir)[name])}
+    config = parse_config(merged(config.model_dump(exclude_unset=True), {"train": {"init": init}}))
+    initialize_from_config(config, state, categories, strategy=strategy, start_step=0, base_model=None)
+    for variable in state.model.backbone_variables:
+        np.testing.assert_array_equal(variable.numpy(), values[variable.path], err_msg=variable.path)
     loop = train_loop_from_config(config.train, state, strategy=strategy)
     boxes = tf.constant([[[8.0, 10.0, 60.0, 84.0], [20.0, 4.0, 120.0, 90.0]]] * BATCH)
     keypoints = tf.fill([BATCH, 2, 2, 3], 30.0)
@@ -88,6 +136,6 @@ def test_a_step_of_each_converted_configuration(name: str, oracle_dir: Path) -> 
         tf.random.stateless_normal([BATCH, *state.model.image_size, 3], [0, 0]), labels, tf.zeros([BATCH], tf.int32)
     )
     dataset = tf.data.Dataset.from_tensors(batch).repeat()
-    report = loop(iter(strategy.distribute_datasets_from_function(lambda context: dataset)), 1)
-    assert (report.steps, report.skipped) == (1, 0)
+    report = loop(iter(strategy.distribute_datasets_from_function(lambda context: dataset)), 2)
+    assert (report.steps, report.skipped) == (2, 0)
     assert math.isfinite(report.last["loss"])

@@ -216,7 +216,7 @@ def resolved(config: Config, *, records: int, output: Path, find_batch_size: Cal
     _log_steps(config, now, records)
     if _has_open_length(config) and before is not None and now.train.steps != before.train.steps:
         _LOGGER.warning(
-            "the run now has %s steps instead of %s, because its epochs, its records or its batch size have changed",
+            "the run now has %s steps instead of %s, because its budget, epochs, records or batch size have changed",
             f"{now.train.fixed_steps:,}",
             f"{before.train.fixed_steps:,}",
         )

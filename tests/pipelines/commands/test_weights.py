@@ -47,7 +47,7 @@ def _listed(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[st
 
 def test_every_publication_is_listed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     entries = {(one["weights"], one["name"]): one for one in _listed(capsys, "--cache", str(tmp_path))}
-    assert len(entries) == 15 + 3 + 8 + 3
+    assert len(entries) == 15 + 3 + 8 + 3 + 2
     d0 = entries["coco", "efficientdet-d0"]
     assert (d0["detectors"], d0["licence"], d0["place"]) == (["efficientdet-d0"], "Apache-2.0", None)
     assert entries["imagenet", "efficientnet-b6"]["detectors"] == ["efficientdet-d6", "efficientdet-d7"]

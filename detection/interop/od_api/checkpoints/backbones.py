@@ -1,13 +1,13 @@
 """The common parts of the TF Object Detection API's formats, and Keras' names of their backbones' layers."""
 
 import abc
-import re
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
-from detection.interop.od_api.checkpoints.layers import ROLES, alike, backbone_of, is_alone, with_layer_names
+from detection.interop.od_api.checkpoints.layers import alike, backbone_of, is_alone, with_layer_names
 from detection.interop.od_api.checkpoints.names import FPN_EPSILON, resnet_of_variables, unscoped_names
 from detection.interop.od_api.configuration.parts import RESNET, RESNET_FUNCTION
+from detection.models.backbones.efficientnet_spec import mobilenet_layer
 from detection.models.backbones.resnet import RESNETS, application_layer
 from detection.weights.checkpoint_format import CheckpointFormat, Shapes
 from schemas.errors import DataError
@@ -127,32 +127,5 @@ class SsdBackboneFormat(OdApiFormat):
 
 
 def backbone_layer(backbone: str, layer: str) -> str:
-    """Returns Keras' name of a backbone's layer, given its path below our backbone.
-
-    >>> backbone_layer("mobilenet-v2", "stem/batch_normalization"), backbone_layer("mobilenet-v2", "top/conv2d")
-    ('bn_Conv1', 'Conv_1')
-    >>> backbone_layer("mobilenet-v2", "blocks_0/conv2d"), backbone_layer("mobilenet-v2", "blocks_3/conv2d_1")
-    ('expanded_conv_project', 'block_3_project')
-    >>> backbone_layer("mobilenet-v2", "blocks_3/batch_normalization_1")
-    'block_3_depthwise_BN'
-    >>> backbone_layer("mobilenet-v1", "blocks_0/depthwise_conv2d"), backbone_layer("mobilenet-v1", "blocks_0/conv2d")
-    ('conv_dw_1', 'conv_pw_1')
-    """
-    if backbone in RESNETS:
-        return application_layer(layer)
-    part, _, name = layer.partition("/")
-    is_norm = name.startswith("batch_normalization")
-    is_v2 = backbone == "mobilenet-v2"
-    if part in ("stem", "top"):
-        kept = {"stem": "Conv1", "top": "Conv_1"}[part] if is_v2 else "conv1"
-        return (f"bn_{kept}" if is_v2 and part == "stem" else f"{kept}_bn") if is_norm else kept
-    number = int(part.removeprefix("blocks_"))
-    roles = ROLES if is_v2 and number else ROLES[1:]  # the first block of V2, and all of V1, do not expand
-    numbered = re.fullmatch(r"(?:conv2d|batch_normalization)_(\d+)", name)
-    count = int(numbered[1]) if numbered else 0
-    role = roles[count] if is_norm else "depthwise"
-    if name.startswith("conv2d"):
-        role = [one for one in roles if one != "depthwise"][count]
-    if is_v2:
-        return f"{f'block_{number}' if number else 'expanded_conv'}_{role}" + ("_BN" if is_norm else "")
-    return f"conv_{'dw' if role == 'depthwise' else 'pw'}_{number + 1}" + ("_bn" if is_norm else "")
+    """Returns Keras' name of a backbone's layer, given its path below our backbone."""
+    return application_layer(layer) if backbone in RESNETS else mobilenet_layer(backbone, layer)

@@ -10,12 +10,17 @@ import functools
 import re
 from collections.abc import Collection, Mapping
 
-from detection.models.backbones.efficientnet_spec import EfficientNetSpec, backbone_spec, block_specs, stage_repeats
+from detection.models.backbones.efficientnet_spec import (
+    BLOCK_ROLES,
+    EfficientNetSpec,
+    backbone_spec,
+    block_specs,
+    stage_repeats,
+)
 from detection.models.backbones.resnet import RESNETS
 
 ROOT = "feature_extractor"
 _COUNTED = re.compile(rf"{ROOT}/layer_with_weights-(\d+)/(\w+)")
-ROLES = ("expand", "depthwise", "project")
 
 
 def resnet_layers(name: str) -> list[str]:
@@ -49,7 +54,7 @@ def mobilenet_layers(name: str) -> list[str]:
         convs = ["conv1", *(f"conv_{kind}_{number}" for number in range(1, 14) for kind in ("dw", "pw"))]
         return [layer for conv in convs for layer in (conv, f"{conv}_bn")]
     blocks = ["expanded_conv", *(f"block_{number}" for number in range(1, 17))]
-    roles = [f"{block}_{role}" for block in blocks for role in ROLES][1:]
+    roles = [f"{block}_{role}" for block in blocks for role in BLOCK_ROLES][1:]
     return ["Conv1", "bn_Conv1", *(layer for role in roles for layer in (role, f"{role}_BN")), "Conv_1", "Conv_1_bn"]
 
 
@@ -67,7 +72,7 @@ def efficientnet_layers(name: str) -> list[str]:
     spec = backbone_spec(name)
     layers = ["stem_conv2d", "stem_bn"]
     for scope, block in zip(efficientnet_scopes(spec), block_specs(spec), strict=True):
-        for role in ROLES[block.expand == 1 :]:
+        for role in BLOCK_ROLES[block.expand == 1 :]:
             squeeze = ("se_reduce_conv2d", "se_expand_conv2d") if role == "depthwise" else ()
             layers += [f"{scope}/{layer}" for layer in (f"{role}_conv2d", f"{role}_bn", *squeeze)]
     return layers

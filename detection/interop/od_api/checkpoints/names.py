@@ -9,6 +9,7 @@ same unscoped name, in most cases that of TF2 without scope.
 import re
 from collections.abc import Collection, Mapping
 
+from detection.interop.od_api.checkpoints.slim import from_slim
 from detection.models.backbones.resnet import RESNETS
 from detection.weights.checkpoint_format import Shapes, some
 from schemas.errors import DataError
@@ -40,12 +41,6 @@ _KERAS = (
     ),
     (r"((?:BoxEncodingPredictor|ClassPredictor)_(?:dense|batchnorm)/\w+)", r"\1"),
 )
-# The same for TF-Slim; a block of TF-Slim is a stage, and a unit a block.
-_SLIM_VARIABLE = r"(?:(BatchNorm)/)?(weights|gamma|beta|moving_mean|moving_variance)"
-_SLIM_STEM = re.compile(rf"(?:.*/)?resnet_v1_\d+/conv1/{_SLIM_VARIABLE}")
-_SLIM_BLOCK = re.compile(
-    rf"(?:.*/)?resnet_v1_\d+/block([1-4])/unit_(\d+)/bottleneck_v1/(?:conv([1-3])|(shortcut))/{_SLIM_VARIABLE}"
-)
 # Layers between the RoIs' features and the outputs; Keras numbers them across the process.
 _KINDS = ("dense", "freezable_batch_norm")
 _NUMBERED = re.compile(rf"(?:.*/)?({'|'.join(_KINDS)})(?:_(\d+))?/(\w+)")
@@ -56,6 +51,9 @@ _C4 = {f"{layer}/kernel" for layer in ("RPNConv", "BoxEncodingPredictor_0", "Box
 # Unsupported networks: patterns of their variables' names, and descriptions.
 _OTHERS = {
     r"InceptionResnetV2|(?:^|/)block(?:35|17|8)_\d+_": "an Inception-ResNet; no detector here has such a backbone",
+    r"InceptionV[23]/": "an Inception; no detector here has such a backbone",
+    r"MobilenetV3/|MobilenetEdgeTPU/|MobileDet": "a MobileNet V3 or a MobileDet; no detector here has such a backbone",
+    r"(?:^|/)cell_\d+/comb_iter_\d+/": "a NASNet; no detector here has such a backbone",
     r"bifpn|stack_\d+/block_\d+/": "an EfficientDet, which --model efficientdet-d0 to efficientdet-d7 imports",
 }
 
@@ -69,7 +67,7 @@ def unscoped_names(theirs: Collection[str]) -> dict[str, str]:
     >>> unscoped_names(["dense_7/bias", "dense_6/bias"])
     {'dense_0/bias': 'dense_6/bias', 'dense_1/bias': 'dense_7/bias'}
     """
-    found = {here: name for name in theirs if (here := _keras_name(name) or _slim_name(name))}
+    found = {here: name for name in theirs if (here := from_slim(name) or _keras_name(name))}
     return found | _numbered(theirs)
 
 
@@ -79,18 +77,6 @@ def _keras_name(name: str) -> str | None:
         if match:
             return match.expand(here)
     return None
-
-
-def _slim_name(name: str) -> str | None:
-    block, stem = _SLIM_BLOCK.fullmatch(name), _SLIM_STEM.fullmatch(name)
-    if block:
-        stage, unit, conv, _, norm, variable = block.groups()
-        layer = f"conv{int(stage) + 1}_block{unit}_{conv or 0}"
-    elif stem:
-        (norm, variable), layer = stem.groups(), "conv1"
-    else:
-        return None
-    return f"{layer}_bn/{variable}" if norm else f"{layer}_conv/kernel"
 
 
 def _numbered(theirs: Collection[str]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 --from od-api reads a pipeline.config of the TF Object Detection API, --from automl hparams of
 google/automl's EfficientDet, and --from tpu-mask-rcnn params of TPU Mask R-CNN; the last two
-are a YAML file or key=value,key=value.  The first two are of the original's TensorFlow 2 trainer.
+are a YAML file or key=value,key=value.  --trainer chooses between the original's TensorFlow 1 and 2.
 
 What is not set has the original's default, not ours. Each field has an equivalent key, or is
 listed with its line: fields without an equivalent end the command with exit code 2, unless
@@ -43,7 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--batch-size", metavar="N", type=int, help="of automl: its flag of that name; default: 64")
     parser.add_argument(
-        "--trainer", choices=("tf1", "tf2"), help="of automl: tf2: its tf2/train.py; tf1: its main.py; default: tf2"
+        "--trainer",
+        choices=("tf1", "tf2"),
+        help="of automl: tf2: its tf2/train.py; tf1: its main.py; default: tf2; of od-api: tf2: model_main_tf2.py; "
+        "tf1: legacy/train.py; default: by the type of the feature extractor",
     )
     parser.add_argument("--verbose", action="store_true", help="show the libraries' logs")
 
@@ -59,8 +62,10 @@ def run(args: argparse.Namespace) -> int:
 
     flags = {"batch_size": args.batch_size, "trainer": args.trainer}
     options = {name: value for name, value in flags.items() if value is not None}
-    if options and args.program != "automl":
-        raise ConfigError(f"--{next(iter(options)).replace('_', '-')} is of --from automl; remove it.")
+    for name, programs in {"batch_size": ("automl",), "trainer": ("automl", "od-api")}.items():
+        if name in options and args.program not in programs:
+            flag = name.replace("_", "-")
+            raise ConfigError(f"--{flag} is of --from {' and '.join(programs)}; remove it.")
     require_paths(args, "--output", existing=() if "=" in args.original else ("original",))
     with quiet_run(None, verbose=args.verbose):
         from detection.storage.atomic import write_text

@@ -17,8 +17,6 @@ from detection.ops.boxes import decode_yxyx
 from detection.ops.losses import softmax_log_odds
 from detection.types import AnchorOutputs, Detections, ImageInfo, Labels, RawDetections
 
-_PRIOR = 0.01  # probability of every class before training
-
 
 class RawOutputs(NamedTuple):
     """Outputs per pyramid level, finest first.
@@ -63,8 +61,8 @@ class DenseDetector(Detector):
             dtype=self.dtype_policy,
         )
         self.make_neck()
-        prior = -math.log((1 - _PRIOR) / _PRIOR)
-        self.class_net = self.make_head("class", outputs=self._columns, output_bias=prior)
+        prior = config.loss.prior_probability
+        self.class_net = self.make_head("class", outputs=self._columns, output_bias=-math.log((1 - prior) / prior))
         self.box_net = self.make_head("box", outputs=4, output_bias=0.0)
         self._build_layers()
 

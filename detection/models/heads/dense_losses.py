@@ -113,6 +113,9 @@ class DenseLossOptions(Section):
     )
     focal_gamma: NonNegativeFloat = 1.5
     label_smoothing: float = Field(0.0, ge=0.0, lt=1.0)
+    prior_probability: float = Field(
+        0.01, gt=0.0, lt=1.0, description="probability of every class before training: the initial class outputs"
+    )
     logit_scale: PositiveFloat = Field(1.0, description="divisor of the class outputs of a softmax")
     bootstrap_alpha: float = Field(0.95, ge=0.0, le=1.0, description="share of the true target in a bootstrapped one")
     box_loss: Literal["huber", "l1", "l2", "code_iou", "code_giou"] = Field(

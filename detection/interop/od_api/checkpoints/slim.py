@@ -5,9 +5,11 @@ Sources: `nets/` of TF-Slim, `meta_architectures/`, `models/` and `predictors/` 
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from detection.models.backbones.efficientnet_spec import BLOCK_ROLES
+from detection.models.backbones.resnet import RESNETS
+from detection.weights.checkpoint_format import VariableSource
 
 _SHARED = "WeightSharedConvolutionalBoxPredictor"
 # Keras' names of a convolution and of its batch norm ("": none), and TF-Slim's scope of both.  {}: a number, *: a word.
@@ -110,3 +112,26 @@ def to_slim(name: str, *, depth: int = 50) -> str | None:
         if match := expression.fullmatch(name):
             return slim.format(*match.groups()).replace("resnet_v1_*", f"resnet_v1_{depth}").replace("*", "")
     return None
+
+
+def tf1_names(sources: Mapping[str, VariableSource], backbone: str) -> dict[str, list[str]]:
+    """Returns the complete names in TF1 by the paths of our variables, those of each source.
+
+    Args:
+        sources: sources of our variables by path, with unscoped names.
+        backbone: name of the backbone.
+    """
+    depth = int(backbone.rpartition("-")[2]) if backbone in RESNETS else 0
+    network = f"resnet_v1_{depth}" if depth else backbone.title().replace("-V", "V")
+    first, second = ("FirstStage", "SecondStage") if any(path.startswith("rpn/") for path in sources) else ("", "")
+
+    def with_scope(name: str) -> str:
+        if name.startswith(("fpn/", "_Conv2d")):
+            return f"FeatureExtractor/{network}/{name}"
+        stage = second if "/block4/" in name else first
+        return f"{stage}FeatureExtractor/{name}" if name.startswith(f"{network}/") else name
+
+    return {
+        path: [with_scope(name) for one in source.names if (name := to_slim(one, depth=depth))]
+        for path, source in sources.items()
+    }

@@ -9,6 +9,7 @@ from detection.models.backbones.resnet import RESNET_PIXEL_MEAN
 
 # Enums, in the order of their numbers.
 SCORE_CONVERTERS = ("IDENTITY", "SIGMOID", "SOFTMAX")
+TF2 = "_keras"  # suffix of types of feature extractors; those of TF1 have none
 ACTIVATIONS = {"NONE": "identity", "RELU": "relu", "RELU_6": "relu6", "SWISH": "swish"}
 
 _LEVELS = {"min_level": 3, "max_level": 7}  # defaults
@@ -25,15 +26,16 @@ def overrides(values: dict[str, Any]) -> Keys:
 
 
 def feature_extractor(model: Message, networks: Collection[str]) -> tuple[Message, str] | None:
-    """Notes the number of classes, and returns the feature extractor and its type.
+    """Notes the number of classes, and returns the feature extractor and its type, TF2's for one of TF1.
 
     None: its type is not in `networks`, and is refused.
     """
     model.note("num_classes", f"{model.get('num_classes', 0)} classes: those of the data set are used")
     features = model.message("feature_extractor")
     kind = features.get("type", "")
-    if kind in networks:
-        return features, kind
+    for known in (kind, f"{kind}{TF2}"):
+        if known in networks:
+            return features, known
     features.refuse("type", f"{kind}: no such network here; known: {', '.join(networks)}")
     return None
 
@@ -56,8 +58,8 @@ def resizer_keys(resizer: Message) -> Keys:
     if kind == "keep_aspect_ratio_resizer":
         shape = resizer.message(kind)
         short, long = shape.get("min_dimension", 600), shape.get("max_dimension", 1024)
-        reason = f"inputs of a detector have one size: images are padded to {long} here"
-        shape.only("pad_to_max_dimension", True, default=False, reason=reason)
+        if not shape.get("pad_to_max_dimension", False):
+            shape.note("pad_to_max_dimension", f"inputs of a detector have one size: images are padded to {long} here")
         keys |= {"model.image_size": [long, long], "model.resize.mode": "short_side"}
         return keys | {"model.resize.short_side": short, "model.resize.long_side": long}
     return {}

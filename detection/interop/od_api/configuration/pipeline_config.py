@@ -1,17 +1,19 @@
 """The TF Object Detection API's pipeline.config, as a configuration of ours.
 
-Fields that are not set have the original's defaults.  Sources: `protos/`, `builders/` and `model_lib_v2.py` of the
-original, in its path for TF2.
+Fields that are not set have the original's defaults.  Sources: `protos/`, `builders/`, `model_lib_v2.py` (TF2) and
+`legacy/trainer.py` (TF1) of the original.
 """
 
 from collections.abc import Callable
+from typing import Literal
 
 from detection.interop.conversion import Conversion, Keys, Remark
 from detection.interop.od_api.configuration.centernet import CENTERNET_NETWORKS, centernet_keys
 from detection.interop.od_api.configuration.faster_rcnn import FASTER_RCNN_NETWORKS, faster_rcnn_keys
 from detection.interop.od_api.configuration.other_fields import IGNORED, INSIDE, NO_EFFECT, ONEOFS, UNSUPPORTED
-from detection.interop.od_api.configuration.parts import values_by_key
+from detection.interop.od_api.configuration.parts import TF2, values_by_key
 from detection.interop.od_api.configuration.ssd import SSD_NETWORKS, ssd_keys
+from detection.interop.od_api.configuration.tf1 import tf1_keys
 from detection.interop.od_api.configuration.training import training_keys
 from detection.interop.text_proto import Message, parse_text
 from schemas.artifacts import EVAL_SPLIT, TRAIN_SPLIT
@@ -26,7 +28,9 @@ FAMILIES: dict[str, Callable[[Message], Keys]] = {
 }
 # Detectors here by the types of their feature extractors.
 NETWORKS = {**SSD_NETWORKS, **FASTER_RCNN_NETWORKS, **CENTERNET_NETWORKS}
+TF1_FAMILIES = ("ssd", "faster_rcnn")
 _IGNORED_THERE = "ignored by the original's TF2 trainer, too"
+_NOT_NEEDED = "of the original's queues, replicas and evaluations, which are others here"
 _OF_REGULARIZATION = tuple(
     f"train.{key}" for key in ("optimizer.weight_decay_exclude", "optimizer.regularizers", "pattern_match")
 )
@@ -47,12 +51,16 @@ _METRICS = {
 }
 
 
-def convert_pipeline_config(text: str, where: str = PIPELINE_CONFIG) -> Conversion:
+def convert_pipeline_config(
+    text: str, where: str = PIPELINE_CONFIG, trainer: Literal["tf1", "tf2"] | None = None
+) -> Conversion:
     """Converts the text of a pipeline.config.
 
     Args:
         text: protocol buffer text of a `TrainEvalPipelineConfig`.
         where: name of the file in error messages.
+        trainer: the original's trainer: tf1: `legacy/train.py`; None: tf1 for networks of TF1, which have types
+            without `_keras`.
 
     Raises:
         ConfigError: not such a text, or a model that is not supported.
@@ -63,22 +71,34 @@ def convert_pipeline_config(text: str, where: str = PIPELINE_CONFIG) -> Conversi
     model = pipeline.message("model")
     family = model.kind("model", *FAMILIES, reason=f"no such model here; known: {', '.join(FAMILIES)}")
     keys = FAMILIES[family](model.message(family)) if family else {}
-    if "model.name" not in keys:  # a configuration without it would be one of another model
-        refused = [remark for message in model.walk() for remark in message.unsupported]
-        Conversion({}, tuple(refused)).require_supported(where)
+    network = dict(keys)
+    is_tf1 = trainer == "tf1" if trainer else family in TF1_FAMILIES and _is_of_tf1(model.message(family))
     evaluation = pipeline.message("eval_config")
     train = pipeline.message("train_config")
-    keys |= training_keys(train, ema_is_evaluated=evaluation.get("use_moving_averages", False))
+    keys |= training_keys(train, ema_is_evaluated=evaluation.get("use_moving_averages", False), is_tf1=is_tf1)
     keys |= _data_keys(pipeline) | _evaluation_keys(evaluation)
+    if is_tf1:
+        if "graph_rewriter" in pipeline:
+            pipeline.refuse("graph_rewriter", "trainings have no quantisation here; `export --precision int8` has")
+        keys |= tf1_keys(train, network)
     if not train.get("add_regularization_loss", True):
         keys["train.optimizer.weight_decay"] = 0.0
         keys = {key: value for key, value in keys.items() if key not in _OF_REGULARIZATION}
     unsupported: list[Remark] = []
     notes: list[Remark] = []
     for message in pipeline.walk():
-        unsupported += [*message.unsupported, *message.unread(UNSUPPORTED, IGNORED | NO_EFFECT, INSIDE)]
-        notes += [*message.notes, *message.remarks_on(IGNORED, _IGNORED_THERE)]
-    return Conversion(keys, _by_line(unsupported), _by_line(notes))
+        unsupported += message.unsupported
+        if network or not message.path.startswith("model"):  # else nobody knows which fields the network has
+            unsupported += message.unread(UNSUPPORTED, IGNORED | NO_EFFECT, INSIDE)
+        notes += [*message.notes, *message.remarks_on(IGNORED, _NOT_NEEDED if is_tf1 else _IGNORED_THERE)]
+    conversion = Conversion(keys, _by_line(unsupported), _by_line(notes))
+    if not network:  # a configuration without it would be one of another model
+        conversion.require_supported(where)
+    return conversion
+
+
+def _is_of_tf1(model: Message) -> bool:
+    return not model.message("feature_extractor").get("type", "").endswith(TF2)
 
 
 def _by_line(remarks: list[Remark]) -> tuple[Remark, ...]:

@@ -1,6 +1,7 @@
 """The Object Detection API's SSDs, with and without an FPN or BiFPN, as keys of our configuration."""
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -24,7 +25,8 @@ from detection.interop.text_proto import Message
 
 _BACKBONE_LEVEL = 5
 _EXTRA_FILTERS = (512, 256, 256, 128)  # filters of the levels above the backbone's, without an FPN
-_BIAS, _BIAS_TOLERANCE = -4.6, 0.01  # ours is -log(99)
+_BIAS, _BIAS_TOLERANCE = -4.6, 0.01  # our default is -log(99)
+_PREDICTORS = ("weight_shared_convolutional_box_predictor", "convolutional_box_predictor")
 _ALIKE = "the convolutions of heads and feature extractor are alike here"
 _NO_DROPOUT = "heads have no dropout here"
 _FUSIONS = {"fast_attention": "fast_attention", "sum": "sum", "attention": "sum"}
@@ -79,7 +81,13 @@ def ssd_keys(ssd: Message) -> Keys:
     base = penalty(hyperparams)
     heads = _head_penalty(ssd, layers)
     classes = _class_loss(ssd)
-    values |= classes | _box_loss(ssd) | _matching(ssd) | {"loss.code_weights": code_weights(ssd.message("box_coder"))}
+    values |= (
+        classes
+        | _prior(ssd)
+        | _box_loss(ssd)
+        | _matching(ssd)
+        | {"loss.code_weights": code_weights(ssd.message("box_coder"))}
+    )
     softmax = str(classes["loss.class_loss"]).endswith("softmax")
     post = postprocess_keys(
         ssd.message("post_processing"),
@@ -185,18 +193,10 @@ def _levels(ssd: Message) -> dict[str, Any]:
 def _head_penalty(ssd: Message, layers: Mapping[str, Any]) -> Penalty:
     """Returns the heads' regularisation; lists other hyperparameters that differ from the feature extractor's."""
     predictor = ssd.message("box_predictor")
-    kind = predictor.kind(
-        "predictor",
-        "weight_shared_convolutional_box_predictor",
-        "convolutional_box_predictor",
-        reason="heads of a dense detector are convolutional",
-    )
+    kind = predictor.kind("predictor", *_PREDICTORS, reason="heads of a dense detector are convolutional")
     if not kind:
         return Penalty()
     heads = predictor.message(kind)
-    bias = heads.get("class_prediction_bias_init", 0.0)
-    if abs(bias - _BIAS) > _BIAS_TOLERANCE:
-        heads.refuse("class_prediction_bias_init", f"{bias:g}: the initial bias of the class outputs is {_BIAS} here")
     hyperparams = heads.message("conv_hyperparams")
     # Without inner layers or separable convolutions, heads have neither activation nor batch norm.
     has_layers = heads.get("num_layers_before_predictor", 0) or heads.get("use_depthwise", False)
@@ -207,6 +207,17 @@ def _head_penalty(ssd: Message, layers: Mapping[str, Any]) -> Penalty:
             if name in hyperparams:
                 hyperparams.note(name, "the outputs of the heads have none, or their own here")
     return penalty(hyperparams)
+
+
+def _prior(ssd: Message) -> dict[str, Any]:
+    """Returns the field of the class outputs' initial bias, which separable ones of a level lack in the original."""
+    predictor = ssd.message("box_predictor")
+    kind = next((one for one in _PREDICTORS if one in predictor), _PREDICTORS[0])
+    heads = predictor.message(kind)
+    bias = heads.get("class_prediction_bias_init", 0.0)
+    if kind == "convolutional_box_predictor" and heads.get("use_depthwise", False):
+        bias = 0.0
+    return {} if abs(bias - _BIAS) <= _BIAS_TOLERANCE else {"loss.prior_probability": 1.0 / (1.0 + math.exp(-bias))}
 
 
 def _matching(ssd: Message) -> dict[str, Any]:

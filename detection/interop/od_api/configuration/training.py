@@ -17,12 +17,13 @@ _FLIP, _JITTER = "random_horizontal_flip", "random_scale_crop_and_pad_to_square"
 _FINE_TUNE = {"classification": "classification", "detection": "detection", "full": "full"}
 
 
-def training_keys(train: Message, *, ema_is_evaluated: bool) -> Keys:
+def training_keys(train: Message, *, ema_is_evaluated: bool, is_tf1: bool) -> Keys:
     """Returns the keys of a `train_config`.
 
     Args:
         train: the message; without fields, all have the original's defaults.
         ema_is_evaluated: `use_moving_averages` of the `eval_config`.
+        is_tf1: the trainer is that of TF1.
     """
     steps, clip = train.get("num_steps", 0), train.get("gradient_clipping_by_norm", 0.0)
     if not steps:
@@ -32,7 +33,7 @@ def training_keys(train: Message, *, ema_is_evaluated: bool) -> Keys:
     keys: Keys = {"train.steps": steps} if steps else {}
     keys |= {"train.batch_size": train.get("batch_size", 32)}
     keys |= {"train.clip.per_variable_norm": None, "train.clip.global_norm": clip if clip > 0.0 else None}
-    keys |= _optimizer_keys(train.message("optimizer"), steps) | _initial_keys(train)
+    keys |= _optimizer_keys(train.message("optimizer"), steps, is_tf1=is_tf1) | _initial_keys(train, is_tf1=is_tf1)
     return keys | _ema_keys(train.message("optimizer"), ema_is_evaluated) | augment_keys(train)
 
 
@@ -46,7 +47,7 @@ def _ema_keys(optimizer: Message, is_evaluated: bool) -> Keys:
     }
 
 
-def _initial_keys(train: Message) -> Keys:
+def _initial_keys(train: Message, *, is_tf1: bool) -> Keys:
     """Returns the keys of the initial weights."""
     path, kind = train.get("fine_tune_checkpoint", ""), train.get("fine_tune_checkpoint_type", "")
     is_detection = train.get("from_detection_checkpoint", False)
@@ -57,7 +58,7 @@ def _initial_keys(train: Message) -> Keys:
     if kind not in _FINE_TUNE:
         train.refuse("fine_tune_checkpoint_type", f"{kind}: known are {', '.join(_FINE_TUNE)}")
         return {}
-    if version != "V2":
+    if version != "V2" and not is_tf1:
         train.note("fine_tune_checkpoint_version", f"{version}: the original's TF2 trainer refuses it")
     if kind == "detection":
         text = "loads the heads here, too, class outputs by name, unless the checkpoint is a backbone alone"
@@ -65,7 +66,7 @@ def _initial_keys(train: Message) -> Keys:
     return {"train.init.checkpoint": path, "train.init.fine_tune_type": _FINE_TUNE[kind]}
 
 
-def _optimizer_keys(optimizer: Message, steps: int) -> Keys:
+def _optimizer_keys(optimizer: Message, steps: int, *, is_tf1: bool) -> Keys:
     names = ("momentum_optimizer", "adam_optimizer", "rms_prop_optimizer")
     kind = optimizer.kind("optimizer", *names, reason=f"known are {', '.join(names)}")
     if not kind:
@@ -80,9 +81,10 @@ def _optimizer_keys(optimizer: Message, steps: int) -> Keys:
     keys["train.optimizer.momentum"] = rule.get("momentum_optimizer_value", 0.9)
     if kind == "momentum_optimizer":
         return keys | {"train.optimizer.name": "sgd"}
-    text = "the mean square's; the original's TF2 trainer takes it for a decay of the learning rate, or fails"
     decay, epsilon = rule.get("decay", 0.9), rule.get("epsilon", 1.0)
-    rule.note("decay", text)
+    if not is_tf1:
+        text = "the mean square's; the original's TF2 trainer takes it for a decay of the learning rate, or fails"
+        rule.note("decay", text)
     return keys | {"train.optimizer.name": "rmsprop", "train.optimizer.rho": decay, "train.optimizer.epsilon": epsilon}
 
 
@@ -100,7 +102,7 @@ def _exponential(rate: Message, steps: int) -> dict[str, Any]:
         "end_learning_rate": rate.get("min_learning_rate", 0.0),
         "warmup_steps": rate.get("burnin_steps", 0),
     }
-    burn_in = rate.get("burnin_learning_rate", 0.0)
+    burn_in = max(rate.get("burnin_learning_rate", 0.0) or values["learning_rate"], values["end_learning_rate"])
     return values | ({"warmup": "constant", "warmup_learning_rate": burn_in} if values["warmup_steps"] else {})
 
 
@@ -126,11 +128,15 @@ def _manual(rate: Message, steps: int) -> dict[str, Any]:
 
 def _cosine(rate: Message, steps: int) -> dict[str, Any]:
     total = rate.get("total_steps", _STEPS)
+    peak, first = rate.get("learning_rate_base", _RATE), rate.get("warmup_learning_rate", 0.0002)
+    if first > peak:
+        reason = f"{first:g}: above learning_rate_base, {peak:g}, which the original refuses, too"
+        rate.refuse("warmup_learning_rate", reason)
     return {
         "name": "cosine",
-        "learning_rate": rate.get("learning_rate_base", _RATE),
+        "learning_rate": peak,
         "warmup_steps": rate.get("warmup_steps", 10_000),
-        "warmup_learning_rate": rate.get("warmup_learning_rate", 0.0002),
+        "warmup_learning_rate": first,
         "hold_steps": rate.get("hold_base_rate_steps", 0),
         "total_steps": None if total == steps else total,
     }

@@ -1,5 +1,6 @@
 """The Object Detection API's pipeline.config as our configuration: its values, its defaults, what is listed."""
 
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -215,14 +216,17 @@ def test_fields_that_are_not_set_have_the_defaults_of_the_protos() -> None:
     [
         ("score_converter: SIGMOID", "", "score_converter: 'IDENTITY': scores are those of SIGMOID"),
         ("use_dropout: false", "", "use_dropout"),
-        ("class_prediction_bias_init: -4.6", "", "0: the initial bias"),
         ("num_steps: 100000", "", "0: a training has an end"),
+        (
+            "cosine_decay_learning_rate {}",
+            "cosine_decay_learning_rate { learning_rate_base: 0.1 warmup_learning_rate: 0.2 }",
+            "warmup_learning_rate: 0.2: above learning_rate_base, 0.1, which the original refuses, too",
+        ),
         ("iou_similarity {}", "ioa_similarity {}", "ioa_similarity: anchors are matched by IoU"),
         ("argmax_matcher {}", "bipartite_matcher {}", "bipartite_matcher"),
         ("argmax_matcher {}", "argmax_matcher { ignore_thresholds: true }", "ignore_thresholds: there is no"),
         ("faster_rcnn_box_coder", "square_box_coder", "square_box_coder"),
         ("fixed_shape_resizer {}", "identity_resizer {}", "identity_resizer"),
-        ("fixed_shape_resizer {}", "keep_aspect_ratio_resizer {}", "False: inputs of a detector have one size"),
         ("weighted_sigmoid_focal", "penalty_reduced_logistic_focal_loss", "penalty_reduced_logistic_focal_loss"),
         ("weighted_smooth_l1", "l1_localization_loss", "l1_localization_loss"),
         ("weighted_smooth_l1 {}", "", "localization_loss.loss: missing; the original needs it"),
@@ -356,6 +360,23 @@ def test_a_grid_of_anchors_has_scales_above_0(oracle_dir: Path) -> None:
     assert "scales: [0.0, 0.5, 1.0, 2.0], with aspect_ratios" in listed(with_lines("[0.25, 0.5", "[0.0, 0.5", text))
 
 
+def test_the_initial_bias_is_a_prior_probability() -> None:
+    assert preset(converted(SSD)).loss.prior_probability == 0.01
+    for bias, expected in (("", 0.5), ("class_prediction_bias_init: -2.0", 1 / (1 + math.exp(2.0)))):
+        model = preset(converted(with_lines("class_prediction_bias_init: -4.6", bias)))
+        assert model.loss.prior_probability == pytest.approx(expected)
+    separable = with_lines("use_dropout: false", "use_dropout: false use_depthwise: true")
+    separable = with_lines("override_base", "use_depthwise: true override_base", separable)
+    separable = with_lines("4e-5 } } }", "4e-5 } } activation: RELU_6 batch_norm { scale: true } }", separable)
+    assert preset(converted(separable)).loss.prior_probability == 0.5, "the original does not set it"
+
+
+def test_images_of_any_size_are_padded_to_one() -> None:
+    conversion = convert_pipeline_config(with_lines("fixed_shape_resizer {}", "keep_aspect_ratio_resizer {}"))
+    assert any("images are padded to 1024 here" in str(note) for note in conversion.notes)
+    assert conversion.config("it").model.image_size == (1024, 1024)
+
+
 def test_hard_examples_and_code_size() -> None:
     text = with_lines("loss {", "loss { localization_weight: 3.0 hard_example_miner { num_hard_examples: 0 }")
     model = preset(converted(with_lines("num_classes: 3", "normalize_loc_loss_by_codesize: true", text)))
@@ -400,8 +421,10 @@ def test_exponential_with_burn_in_and_constant() -> None:
     fields = "initial_learning_rate: 0.1 decay_steps: 3 decay_factor: 0.5 burnin_learning_rate: 0.02 burnin_steps: 2"
     rates = _rates(f"exponential_decay_learning_rate {{ {fields} min_learning_rate: 0.03 }}", 10)
     expected = np.maximum(0.1 * 0.5 ** ((np.arange(10) - 2) // 3), 0.03)
-    expected[:2] = 0.02
+    expected[:2] = 0.03  # the floor holds for the burn-in, too
     np.testing.assert_allclose(rates, expected, rtol=1e-6)
+    rates = _rates("exponential_decay_learning_rate { initial_learning_rate: 0.1 decay_steps: 3 burnin_steps: 2 }", 3)
+    np.testing.assert_allclose(rates, 0.1, rtol=1e-6)  # without a rate of its own, the burn-in has the initial one
     np.testing.assert_allclose(_rates("constant_learning_rate { learning_rate: 0.3 }", 3), 0.3)
 
 

@@ -11,9 +11,9 @@ import tensorflow as tf
 
 from detection.input_pipeline.training_batches import Batch
 from detection.interop.od_api.checkpoints.efficientdet import EfficientDetFormat
+from detection.interop.od_api.checkpoints.formats import FORMATS
 from detection.interop.od_api.checkpoints.layers import keras_layers
 from detection.interop.od_api.configuration.pipeline_config import NETWORKS, convert_pipeline_config
-from detection.interop.od_api.program import FORMATS
 from detection.training.build_step import initialize_from_config, state_from_config, train_loop_from_config
 from detection.training.engine.state import TrainState
 from detection.training.resolve import assumed

@@ -17,6 +17,7 @@ from detection.storage.files import cannot_read, local_copy
 from detection.storage.json_files import is_too_deep, parse, require_text
 from schemas.errors import DataError
 from schemas.limits import MAX_DEPTH, MAX_ENTRY
+from schemas.quoting import LENGTH, shortened
 
 _HEAD = 64  # bytes that show that a file is something else
 WINDOW = 1 << 20  # bytes read at once
@@ -222,7 +223,7 @@ class _Reader:
         line, column = self._line_and_column(offset)
         end = " The file may be truncated or edited by hand; write or copy it again."
         place = f"line {line}, column {column}"
-        raise DataError(f"{self._path}: not JSON: {self._where}{entry}, {place}: {reason}.{end}")
+        raise DataError(f"{self._path}: not JSON: {shortened(self._where, LENGTH)}{entry}, {place}: {reason}.{end}")
 
     def _line_and_column(self, offset: int) -> tuple[int, int]:
         """Returns line and column, both from 1; columns count characters, as in editors."""

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 from detection.datasets.annotations.entries import is_id, too_many_categories
 from detection.datasets.importers.label_map import LabelMap
 from schemas.errors import DataError
+from schemas.quoting import first_of
 
 # An object's label and text, each None if it is missing in the record.
 Named: TypeAlias = tuple[int | None, str | None]
@@ -20,19 +21,25 @@ class Classes:
 
     source: origin of the categories, for the report.
     categories: COCO entries, sorted by id if they come from the records.
-    ids: category ids by (label, text).
+    ids: category ids by (label, text); None: its objects are left out, as the label map lacks it.
     """
 
     source: str
     categories: list[dict[str, Any]]
-    ids: dict[Named, int]
+    ids: dict[Named, int | None]
+
+    @property
+    def left_out(self) -> list[str]:
+        """Names of the classes that are left out."""
+        return [str(text or label) for (label, text), identity in self.ids.items() if identity is None]
 
 
 def resolve_classes(pairs: Mapping[Named, str], label_map: LabelMap | None) -> Classes:
     """Determines the category of each object.
 
-    A label is a category id.  Without a label, the text is looked up in the label map, or among the
-    records with both; if no record has labels, texts are numbered from 1 in sorted order.
+    A text is looked up in the label map before a label, as in the TF Object Detection API, and a class that it lacks is
+    left out.  Without a label map, a label is a category id, and a text without a label is looked up among the records
+    with both; if no record has labels, texts are numbered from 1 in sorted order.
 
     Args:
         pairs: every (label, text) of the data set's objects -> a file that contains it.
@@ -42,14 +49,24 @@ def resolve_classes(pairs: Mapping[Named, str], label_map: LabelMap | None) -> C
         DataError: contradictory categories, or an object without a known category; the message
             names the file.
     """
-    _refuse_two_texts(pairs)
+    if label_map is None:
+        _refuse_two_texts(pairs)
     _refuse_invalid_labels(pairs)
     too_many = too_many_categories(len({text if label is None else label for label, text in pairs}))
     if too_many is not None:
         raise DataError(f"{next(iter(pairs.values()))}: {too_many}")
     if label_map is not None:
-        ids = {named: _id_by_map(named, label_map, path) for named, path in pairs.items()}
-        return Classes(label_map.source, label_map.categories, ids)
+        classes = Classes(
+            label_map.source,
+            label_map.categories,
+            {named: _id_by_map(named, label_map, path) for named, path in pairs.items()},
+        )
+        if pairs and len(classes.left_out) == len(pairs):
+            raise DataError(
+                f"{next(iter(pairs.values()))}: none of the classes is in {label_map.source}, such as "
+                f"{first_of(classes.left_out, 3)}. Pass the label map of this data."
+            )
+        return classes
     if all(label is None for label, _ in pairs):
         return _numbered(pairs)
     by_text: dict[str | None, set[int]] = {}
@@ -61,7 +78,7 @@ def resolve_classes(pairs: Mapping[Named, str], label_map: LabelMap | None) -> C
     categories = [
         {"id": identity, "name": names.get(identity, str(identity))} for identity in sorted(set(ids.values()))
     ]
-    return Classes("the records' labels" + (" and texts" if names else ", which have no texts"), categories, ids)
+    return Classes("the records' labels" + (" and texts" if names else ", which have no texts"), categories, {**ids})
 
 
 def _refuse_two_texts(pairs: Mapping[Named, str]) -> None:
@@ -85,26 +102,19 @@ def _refuse_invalid_labels(pairs: Mapping[Named, str]) -> None:
             )
 
 
-def _id_by_map(named: Named, label_map: LabelMap, path: str) -> int:
+def _id_by_map(named: Named, label_map: LabelMap, path: str) -> int | None:
     label, text = named
-    if label is None:
-        identity = None if text is None else label_map.id_of(text)
-        if identity is None:
-            reason = "objects without label and text" if text is None else f"{text!r} is not the name of one item"
-            raise DataError(
-                f"{path}: {reason} in {label_map.source}. Add it there, or pass the label map of this data."
-            )
-        return identity
-    texts = label_map.texts.get(label)
-    if texts is None:
+    if named == (None, None):
         raise DataError(
-            f"{path}: label {label} ({text or 'without text'}) is not in {label_map.source}. "
-            "Add it there, or pass the label map of this data."
+            f"{path}: objects without label and text, which {label_map.source} cannot name. Pass no label map."
         )
-    if text is not None and text not in texts:
+    identity = None if text is None else label_map.id_of(text)
+    if identity is not None or label not in label_map.texts:
+        return identity
+    if text is not None:
+        known = " or ".join(map(repr, sorted(label_map.texts[label])))
         raise DataError(
-            f"label {label} is {' or '.join(map(repr, sorted(texts)))} in {label_map.source} but {text!r} in {path}. "
-            "Pass the label map of this data."
+            f"label {label} is {known} in {label_map.source} but {text!r} in {path}. Pass the label map of this data."
         )
     return label
 
@@ -123,7 +133,7 @@ def _id_by_records(label: int | None, text: str | None, by_text: Mapping[str | N
 
 def _numbered(pairs: Iterable[Named]) -> Classes:
     texts = sorted({text for _, text in pairs if text is not None})
-    ids: dict[Named, int] = {(None, text): number for number, text in enumerate(texts, 1)}
+    ids: dict[Named, int | None] = {(None, text): number for number, text in enumerate(texts, 1)}
     names = dict(enumerate(texts, 1))
     if (None, None) in pairs:
         ids[None, None] = len(texts) + 1

@@ -185,23 +185,26 @@ class _Reading:
         annotations = []
         fields = [self._masks(header), self._keypoints(header), extras]
         for row, corner in enumerate(zip(*boxes, strict=True)):
+            category = self._category(self._classes[row])
+            if category is None:
+                continue
             box = coco_box(*corner, height=header.height, width=header.width)
             if box is None:
                 self._add_issue("entry", f"the box {list(corner)} is not finite or far outside; it is dropped", row)
                 continue
-            annotation = self._annotation(row, box)
+            annotation = self._annotation(row, category, box)
             for each in fields:
                 annotation |= each[row]
             annotations.append(annotation)
         return annotations
 
-    def _annotation(self, row: int, box: list[float]) -> dict[str, Any]:
+    def _annotation(self, row: int, category: int, box: list[float]) -> dict[str, Any]:
         areas, crowds = self._record.get(features.AREA, []), self._record.get(features.IS_CROWD, [])
         area = float(areas[row]) if row < len(areas) else math.nan
         return {
             "id": self._first_annotation + row,
             "image_id": self._image_id,
-            "category_id": self._category(self._classes[row]),
+            "category_id": category,
             "bbox": box,
             "area": short_float(area) if math.isfinite(area) else box[2] * box[3],
             "iscrowd": int(row < len(crowds) and bool(crowds[row])),
@@ -230,7 +233,8 @@ class _Reading:
         if points is None:
             self._add_issue("keypoints_broken", "keypoints cannot be assigned to the objects, and are dropped")
         for row, (named, each) in enumerate(zip(self._classes, points or [], strict=False)):
-            places = self._survey.keypoints.get(self._category(named))
+            category = self._category(named)
+            places = None if category is None else self._survey.keypoints.get(category)
             if places is None:
                 continue
             try:
@@ -242,7 +246,7 @@ class _Reading:
             fields[row] = {"keypoints": values, "num_keypoints": sum(value > 0 for value in values[2::3])}
         return fields
 
-    def _category(self, named: Named) -> int:
+    def _category(self, named: Named) -> int | None:
         try:
             return self._survey.category_ids[named]
         except KeyError:

@@ -81,7 +81,7 @@ class KeypointPlaces:
 
 
 def keypoint_places(
-    surveys: Iterable[ShardSurvey], ids: Mapping[Named, int], label_map: LabelMap | None
+    surveys: Iterable[ShardSurvey], ids: Mapping[Named, int | None], label_map: LabelMap | None
 ) -> dict[int, KeypointPlaces]:
     """Returns the places by id of the categories whose objects have labelled keypoints.
 
@@ -91,8 +91,10 @@ def keypoint_places(
     names_of: dict[int, dict[tuple[str, ...], int]] = {}
     for survey in surveys:
         for label, text, names, size in survey.keypoints:
-            kinds = names_of.setdefault(ids[label, text], {})
-            kinds[names] = max(kinds.get(names, 0), size)
+            identity = ids[label, text]
+            if identity is not None:
+                kinds = names_of.setdefault(identity, {})
+                kinds[names] = max(kinds.get(names, 0), size)
     known = {} if label_map is None else label_map.keypoints
     return {
         identity: _of_map(identity, known, label_map) if identity in known and label_map else _of_records(kinds)

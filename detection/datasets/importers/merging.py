@@ -43,6 +43,7 @@ class Survey:
     keys: key -> number of records with a value for it.
     categories: COCO entries.
     category_source: origin of the categories.
+    left_out: names of the classes that the label map lacks, whose objects are left out.
     category_ids: category ids by (label, text); {} for our own records.
     keypoints: where keypoints belong, by id of the categories whose objects have some.
     image_ids: "source" if the source ids are unique numbers; else "number": images are
@@ -59,7 +60,8 @@ class Survey:
     keys: dict[str, int]
     categories: list[dict[str, Any]]
     category_source: str
-    category_ids: dict[Named, int]
+    category_ids: dict[Named, int | None]
+    left_out: list[str]
     keypoints: dict[int, KeypointPlaces]
     image_ids: Literal["source", "number"]
     first_image: dict[str, int]
@@ -100,6 +102,7 @@ def merge_surveys(surveys: Sequence[ShardSurvey], *, label_map: LabelMap | None 
         keys=keys,
         categories=[_with_names(category, places) for category in classes.categories],
         category_source=classes.source,
+        left_out=classes.left_out,
         category_ids={} if features.COCO in keys else classes.ids,
         keypoints=places,
         image_ids=_id_rule(surveys),
@@ -174,6 +177,7 @@ def survey_report(survey: Survey) -> str:
         f"source:     {_NAMES[survey.source_format]} ({survey.source_format})",
         f"records:    {survey.records} with {survey.objects} objects",
         f"categories: {len(survey.categories)}, from {survey.category_source}",
+        *([f"left out:   objects of {', '.join(survey.left_out)}, which it lacks"] if survey.left_out else []),
         f"image ids:  {_ids(survey)}",
         f"formats:    {_formats(survey)}",
         f"keys:       {', '.join(map(str, _keys_with_counts(survey)))}",

@@ -82,6 +82,12 @@ def test_what_is_no_coco_file_is_refused(tmp_path: Path, text: str, message: str
     assert str(path) in str(caught.value)
 
 
+def test_a_long_key_is_cut_in_the_message(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"not JSON: in\[+\.\.\. \(2,922 more characters\)") as caught:
+        index_annotations(_write(tmp_path, f'{{"in{"[" * 3000}" 1}}'))
+    assert len(str(caught.value)) < 500
+
+
 @pytest.mark.parametrize("window", [30, 31, 32, 33, 1 << 20])
 def test_places_are_told_in_lines_and_characters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: int) -> None:
     monkeypatch.setattr(json_stream, "WINDOW", window)

@@ -50,6 +50,20 @@ def test_a_label_map_knows_also_what_does_not_occur() -> None:
     assert classes.source == "labels.pbtxt"
 
 
+def test_a_text_comes_before_a_label_and_what_a_label_map_lacks_is_left_out() -> None:
+    """As the TF Object Detection API decodes records."""
+    classes = resolve_classes(named_in((5, "dog"), (7, "cow"), (7, "pig"), (None, "hen"), (1, None), (2, None)), MAP)
+    assert classes.ids == {
+        (5, "dog"): 2,
+        (7, "cow"): 9,
+        (7, "pig"): None,
+        (None, "hen"): None,
+        (1, None): None,
+        (2, None): 2,
+    }
+    assert classes.left_out == ["pig", "hen", "1"]
+
+
 @pytest.mark.parametrize(
     ("named", "label_map", "message"),
     [
@@ -57,10 +71,8 @@ def test_a_label_map_knows_also_what_does_not_occur() -> None:
         ([(1, "cat"), (2, "cat"), (None, "cat")], None, "shard-2: .*no label, and the text 'cat', .* have 2 labels"),
         ([(1, "cat"), (None, "dog")], None, "shard-1: .*no label, and the text 'dog', .* have 0 labels.*label map"),
         ([(1, "cat"), (None, None)], None, "shard-1: .*no label and no text"),
-        ([(2, "dog"), (5, "dog")], MAP, "label 5 is '/m/cat' or 'cat' in labels.pbtxt but 'dog' in shard-1"),
-        ([(7, "cow")], MAP, r"shard-0: label 7 \(cow\) is not in labels.pbtxt"),
-        ([(7, None)], MAP, r"label 7 \(without text\)"),
-        ([(None, "pig")], MAP, "shard-0: 'pig' is not the name of one item in labels.pbtxt"),
+        ([(2, "dog"), (5, "Dog")], MAP, "label 5 is '/m/cat' or 'cat' in labels.pbtxt but 'Dog' in shard-1"),
+        ([(7, "pig"), (8, None)], MAP, r"shard-0: none of the classes is in labels.pbtxt, such as pig, 8"),
         ([(-1, "cat")], None, r"shard-0: label -1 is not a category id: an integer from 0 to 2\^53"),
         ([(2**53 + 1, None)], None, "shard-0: label 9007199254740993 is not a category id"),
         ([(None, None)], MAP, "shard-0: objects without label and text"),

@@ -16,7 +16,7 @@ from detection.datasets.importers import images as images_module
 from detection.datasets.importers import source_format
 from detection.datasets.importers.images import ImportedImage, read_images, read_own_images
 from detection.datasets.importers.label_map import read_label_map
-from detection.datasets.importers.merging import Survey, merge_surveys
+from detection.datasets.importers.merging import Survey, merge_surveys, survey_report
 from detection.datasets.importers.source_format import (
     KEYPOINT_NUM,
     KEYPOINT_TEXT,
@@ -311,6 +311,15 @@ def _with_map(tmp_path: Path, label_map: str, **given: Any) -> ImportedImage:
     shard = write_shard(tmp_path / "k", [automl_record(**keypoints(**given))])
     survey = merge_surveys([survey_shard(shard)], label_map=read_label_map(tmp_path / "map.pbtxt"))
     return next(read_images(shard, survey))
+
+
+def test_objects_of_a_class_that_the_label_map_lacks_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "map.pbtxt").write_text("item { id: 4 name: 'dog' }")
+    shard = write_shard(tmp_path / "one.record", [automl_record()])
+    survey = merge_surveys([survey_shard(shard)], label_map=read_label_map(tmp_path / "map.pbtxt"))
+    [image] = read_images(shard, survey)
+    assert [(one["category_id"], one["bbox"][0]) for one in image.annotations] == [(4, 30.0)]
+    assert "left out:   objects of cat, which it lacks" in survey_report(survey)
 
 
 CAT_MAP = """item { id: 3 name: 'dog' keypoints { id: 1 label: 'tail' } keypoints { id: 3 label: 'paw' } }

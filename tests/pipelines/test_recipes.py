@@ -1,4 +1,4 @@
-"""Recipes as published: TPU Mask R-CNN's in `pipelines/configs`, the Object Detection API's in `update_rules.md`."""
+"""Recipes as published: TPU Mask R-CNN's in `pipelines/configs`, the Object Detection API's in `from_od_api.md`."""
 
 import re
 from pathlib import Path
@@ -162,7 +162,7 @@ def test_what_stands_above_stands_in_the_file_of_the_zoo(name: str, oracle_dir: 
 
 def _of_the_page() -> dict[str, tuple[str, Config]]:
     """Name of the published file -> trainer and configuration, of every recipe that names both."""
-    page = (FOLDER.parents[1] / "docs" / "update_rules.md").read_text(encoding="utf-8")
+    page = (FOLDER.parents[1] / "docs" / "from_od_api.md").read_text(encoding="utf-8")
     found = re.findall(r"^`(\S+)` with `(\S+)`[^`]*```yaml\n(.*?)```", page, re.DOTALL | re.MULTILINE)
     return {name: (trainer, from_yaml(text)) for trainer, name, text in found}
 

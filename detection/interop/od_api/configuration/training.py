@@ -80,9 +80,12 @@ def _optimizer_keys(optimizer: Message, steps: int, *, is_tf1: bool) -> Keys:
         return keys | {"train.optimizer.name": "adam", "train.optimizer.epsilon": rule.get("epsilon", 1e-8)}
     keys["train.optimizer.momentum"] = rule.get("momentum_optimizer_value", 0.9)
     if kind == "momentum_optimizer":
-        return keys | {"train.optimizer.name": "sgd"}
+        legacy = is_tf1 and keys["train.optimizer.momentum"] > 0.0
+        return keys | {"train.optimizer.name": "sgd", "train.optimizer.legacy_momentum": legacy}
     decay, epsilon = rule.get("decay", 0.9), rule.get("epsilon", 1.0)
-    if not is_tf1:
+    if is_tf1:
+        keys["train.optimizer.initial_accumulator_value"] = 1.0
+    else:
         text = "the mean square's; the original's TF2 trainer takes it for a decay of the learning rate, or fails"
         rule.note("decay", text)
     return keys | {"train.optimizer.name": "rmsprop", "train.optimizer.rho": decay, "train.optimizer.epsilon": epsilon}

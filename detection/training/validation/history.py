@@ -1,5 +1,6 @@
 """Results of a run's evaluations on disk: metrics of each checkpoint, and the best checkpoint."""
 
+import math
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,8 @@ from schemas.errors import DataError
 from schemas.metrics import metrics_of_report
 
 MIN_EVALUATIONS = 3  # min evaluations in a run for an `Outlook`
+_HALF = 0.55  # fraction of the steps: evaluations are at rounded steps
+_LEAST = 0.005  # metrics count as this far from 0 and 1 at least
 RISING_GAIN = 0.01  # min gain: above the noise of AP on small splits
 
 
@@ -71,8 +74,8 @@ class Outlook(NamedTuple):
     before: the evaluation to compare with.
     later: that of more steps.
     is_rising: whether `later` is above `before` by more than RISING_GAIN, and nothing after it is below it.
-    expected: estimate of the metric of a training with ten times the steps, at most 1; None: no evaluation in the
-        first half of the steps that are compared.
+    expected: estimate of the metric of a training with ten times the steps; None: no evaluation in the first half of
+        the steps.
     """
 
     before: tuple[int, float]
@@ -88,8 +91,8 @@ def outlook(values: Sequence[tuple[int, float]], *, decay_start: int | None = No
     the first half of their steps.  Without such steps, the last one of all is compared with the best of the first two
     thirds, and has to be the best.
 
-    The estimate adds up the gains of doublings, each half of the one before.  The last doubling of the held steps is
-    two before the next one of the run.
+    The estimate adds the gain of the last doubling of the steps once more to the log-odds of the metric, as if each
+    doubling brought half of the one before.
 
     Args:
         values: step and metric of each evaluation, by ascending step; higher is better.
@@ -108,9 +111,19 @@ def outlook(values: Sequence[tuple[int, float]], *, decay_start: int | None = No
         return None
     before = max(firsts, key=lambda one: one[1])
     is_best = last[1] >= max(value for _, value in (values if decay_start is None else [later]))
-    gain = max(later[1] - half[-1][1], 0.0) if half else 0.0
-    expected = min(last[1] + (gain if decay_start is None else gain / 2), 1.0) if half else None
-    return Outlook(before, later, is_best and later[1] - before[1] > RISING_GAIN, expected)
+    return Outlook(before, later, is_best and later[1] - before[1] > RISING_GAIN, _expected(values))
+
+
+def _expected(values: Sequence[tuple[int, float]]) -> float | None:
+    """Returns the estimate of an `Outlook`."""
+    last = values[-1]
+    halves = [one for one in values if one[0] <= _HALF * last[0]]
+    if not halves:
+        return None
+    odds = [min(max(value, _LEAST), 1.0 - _LEAST) for _, value in (halves[-1], last)]
+    early, late = (math.log(value / (1.0 - value)) for value in odds)
+    gain = max(late - early, 0.0) / math.log2(last[0] / halves[-1][0])
+    return 1.0 / (1.0 + math.exp(-late - gain))
 
 
 class BestCheckpoint:

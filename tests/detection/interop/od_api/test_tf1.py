@@ -113,7 +113,12 @@ def test_a_step_is_that_of_the_trainer(oracle_dir: Path) -> None:
         if not key.startswith(("model.resize.", "train.init.", "data.", "train.schedule", "train.ema"))
     }
     keys |= {"model.image_size": 128, "model.weights": "none", "train.batch_size": 2, "train.run_eagerly": True}
-    keys |= {"train.optimizer.momentum": 0.0, "train.optimizer.legacy_momentum": False, "train.schedule.learning_rate": 1.0, "train.schedule.name": "constant"}
+    keys |= {
+        "train.optimizer.momentum": 0.0,
+        "train.optimizer.legacy_momentum": False,
+        "train.schedule.learning_rate": 1.0,
+        "train.schedule.name": "constant",
+    }
     keys |= {"train.schedule.warmup_steps": 0, "train.optimizer.weight_decay": 0.0, "train.ema.enabled": False}
     config = assumed(parse_config(nested(keys)), replicas=1)
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")

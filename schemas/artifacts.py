@@ -17,6 +17,9 @@ CONFIG_YAML = "config.yaml"  # complete configuration
 # Categories of the data set, in the order of the network's classes; `name` is null for a class without a category.
 SERVING_DIR = "Format-Serving"  # in a Model artifact: its SavedModel, at the path that TFX uses
 LABELS_JSON = "categories.json"
+# Since the training was last started: {"steps", "steps_per_second": {"mean", "p50", "max"}, "losses"}, with the speeds
+# between progress lines, and the losses of the last one by TensorBoard's tags.
+PERFORMANCE_JSON = "performance.json"
 INIT_REPORT_JSON = "init_report.json"  # loaded and skipped variables of a warm start: `InitReport.as_json`
 
 IMPORT_JSON = "import.json"  # source, weights and unused variables of an imported model: `ImportedModel.report`

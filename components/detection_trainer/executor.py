@@ -53,6 +53,7 @@ from schemas.artifacts import (
     INIT_REPORT_JSON,
     LABELS_JSON,
     LOGS,
+    PERFORMANCE_JSON,
     SAVED_MODEL,
     SAVED_MODEL_FILE,
     TRAINING,
@@ -182,7 +183,8 @@ def _publish(working: Path, model: str, model_run: str, name: str, series: str) 
         shutil.copytree(working / SAVED_MODEL, path_utils.serving_model_dir(str(folder)))
         copy_parts(working, folder, (CONFIG_YAML, INIT_REPORT_JSON))
     with new_directory(model_run, last=[TRAINING_JSON]) as folder:
-        parts = (BEFORE_DECAY, CHECKPOINTS, LOGS, VALIDATION, CONFIG_YAML, LABELS_JSON, INIT_REPORT_JSON)
+        reports = (CONFIG_YAML, LABELS_JSON, INIT_REPORT_JSON, PERFORMANCE_JSON)
+        parts = (BEFORE_DECAY, CHECKPOINTS, LOGS, VALIDATION, *reports)
         copy_parts(working, folder, parts)
         describe_training(folder, name, series)
 

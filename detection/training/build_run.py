@@ -42,6 +42,7 @@ from schemas.artifacts import (
     INIT_REPORT_JSON,
     LOGS,
     ORIGIN_JSON,
+    PERFORMANCE_JSON,
     SAVED_MODEL,
     TRAIN_SPLIT,
     VALIDATION,
@@ -101,6 +102,7 @@ def callbacks_from_config(
             nonfinite=NonFiniteSteps(batches, categories, output, writes=writes),
             pictures=pictures,
             profiler=profiler,
+            performance=output / PERFORMANCE_JSON if writes else None,
         )
 
 

@@ -108,7 +108,7 @@ def train(
         shards: TFRecord files of the training records.
         categories: the data set's COCO categories (`id`, `name`).
         output: local folder for checkpoints/, logs/, saved_model/, config.yaml and categories.json; also
-            validation/ with `train.validation`, and init_report.json with pretrained weights.
+            validation/ with `train.validation`, init_report.json with pretrained weights, and performance.json.
         validation_shards: TFRecord files of `Config.validation_split`.
         curve_shards: as for `training_records`.
         datasets: contents of the dataset.json of each Examples artifact; the chief logs facts about them.

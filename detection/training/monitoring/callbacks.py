@@ -4,12 +4,14 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from detection.datasets.annotations.entries import Entry
 from detection.images.drawing import contact_sheet
+from detection.storage.atomic import write_json
 from detection.training.engine.gradients import write_histogram
 from detection.training.engine.loop import LoopReport
 from detection.training.monitoring.nonfinite import NonFiniteSteps
@@ -91,6 +93,7 @@ class Callbacks:
         nonfinite: checks every report.
         pictures: draws training images; None: no pictures.
         profiler: profiles steps; None: no profile.
+        performance: file for the speed and the last losses at the end; None: no file.
     """
 
     def __init__(
@@ -103,6 +106,7 @@ class Callbacks:
         nonfinite: NonFiniteSteps,
         pictures: TrainingPictures | None,
         profiler: ProfilerWindow | None,
+        performance: Path | None = None,
     ) -> None:
         self._total_steps = total_steps
         self._log_every = log_every
@@ -114,6 +118,9 @@ class Callbacks:
         self._meter = ProgressMeter(total_steps=total_steps)
         self._warned_of_truncation = False
         self._losses: list[float] = []  # means of the first report and of the last one
+        self._performance = performance
+        self._speeds: list[float] = []  # steps per second between progress lines
+        self._last: dict[str, float] = {}  # losses of the last progress line, by tag
 
     def begin(self, step: int) -> None:
         """Draws the batch of the first step of this process, counted from 0."""
@@ -152,6 +159,8 @@ class Callbacks:
         """
         if self._window.reports:
             self._log(step, at=time.monotonic())
+        if self._performance is not None and self._speeds:
+            write_json(self._performance, self._summary(step))
         if not self._losses:
             return
         first, last = self._losses[0], self._losses[-1]
@@ -162,10 +171,20 @@ class Callbacks:
                 "tighten train.clip, and train into another folder."
             )
 
+    def _summary(self, step: int) -> dict[str, Any]:
+        """Returns the content of `schemas.artifacts.PERFORMANCE_JSON`."""
+        mean, p50, largest = float(np.mean(self._speeds)), float(np.median(self._speeds)), max(self._speeds)
+        speeds = {"mean": mean, "p50": p50, "max": largest}
+        return {"steps": step, "steps_per_second": speeds, "losses": self._last}
+
     def _log(self, step: int, *, at: float) -> None:
         scalars = self._window.take()
-        for name, tag in training_tags(scalars).items():
+        tags = training_tags(scalars)
+        for name, tag in tags.items():
             tf.summary.scalar(tag, scalars[name], step=step)
+        self._last = {tag: scalars[name] for name, tag in tags.items() if tag.startswith("Loss/")}
+        if speed := scalars.get("steps_per_sec", 0.0):
+            self._speeds.append(speed)
         self._meter.report(step, scalars, at=at)
         truncated = scalars.get("instances_cut_off", 0.0)
         if truncated and not self._warned_of_truncation:

@@ -1,6 +1,7 @@
 """Callbacks: TensorBoard, profiles and progress, and when a call of the loop ends for them."""
 
 import contextlib
+import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from detection.training.engine.loop import LoopReport, TrainLoop
 from detection.training.monitoring.callbacks import Callbacks
 from detection.training.monitoring.progress import ProgressMeter, Window
 from detection.training.train import next_stop
-from schemas.artifacts import LOGS
+from schemas.artifacts import LOGS, PERFORMANCE_JSON
 from schemas.config.config_io import load_config
 from schemas.config.train.training import TrainConfig
 from schemas.errors import CocoflowError, ConfigError
@@ -110,6 +111,7 @@ def _callbacks(folder: Path, *, log_every: int) -> Callbacks:
         nonfinite=_steps(folder, folder),
         pictures=None,
         profiler=None,
+        performance=folder / PERFORMANCE_JSON,
     )
 
 
@@ -137,6 +139,19 @@ def test_the_last_steps_of_a_run_that_ends_early_are_logged(tmp_path: Path) -> N
     assert {step: float(loss) for step, loss in _events(tmp_path / "logs")["Loss/total_loss"].items()} == {
         5: 5.0,
         7: 7.0,
+    }
+
+
+def test_the_speed_and_the_last_losses_are_in_a_file(tmp_path: Path) -> None:
+    callbacks = _callbacks(tmp_path, log_every=2)
+    steps = [_one_step(loss=9.0 - step, class_loss=1.0, learning_rate=0.1) for step in range(7)]
+    for step, seconds in enumerate((99.0, 1.0, 0.5, 0.5, 0.25, 0.25, 0.25), start=1):  # the first one compiles
+        callbacks.after_window(steps[step - 1]._replace(seconds=seconds), step)
+    callbacks.end(7)
+    assert json.loads((tmp_path / PERFORMANCE_JSON).read_text()) == {
+        "steps": 7,
+        "steps_per_second": {"mean": pytest.approx(11 / 4), "p50": 3.0, "max": 4.0},
+        "losses": {"Loss/total_loss": 3.0, "Loss/classification_loss": 1.0},
     }
 
 

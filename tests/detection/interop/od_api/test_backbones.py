@@ -49,9 +49,9 @@ NETWORKS = {
     ),
     "centernet_hourglass104": Network("centernet-hourglass-104", CenterNetFormat, "_feature_extractor/_network"),
 }
-CASES = [
-    pytest.param(name, marks=pytest.mark.extended) if name == "centernet_hourglass104" else name for name in NETWORKS
-]
+# One of each format, and the hourglass's paths, which take a minute.
+EXTENDED = ("ssd_mobilenet_v1_fpn", "centernet_resnet50_v1_fpn", "centernet_hourglass104")
+CASES = [pytest.param(name, marks=pytest.mark.extended) if name in EXTENDED else name for name in NETWORKS]
 
 
 def write(values: Mapping[str, np.ndarray], prefix: Path) -> str:

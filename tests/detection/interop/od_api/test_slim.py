@@ -71,7 +71,13 @@ def tf1_name(name: str, extractor: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("oracle", MODELS)
+@pytest.mark.parametrize(
+    "oracle",
+    [
+        pytest.param(name, marks=pytest.mark.extended) if name in ("ssd_resnet50_v1_fpn", "ssd_mobilenet_v2") else name
+        for name in MODELS
+    ],
+)
 def test_a_checkpoint_of_tf1_is_the_model_of_tf2(oracle: str, oracle_dir: Path, tmp_path: Path) -> None:
     name, kind, extractor = MODELS[oracle]
     read = read_oracle(oracle, oracle_dir, tmp_path / "tf2")

@@ -3,9 +3,9 @@
     python -m benchmarks.first_model --data DIR ... [--budgets 1 3 10] [--seeds 0] [--set KEY=VALUE ...] [--chart SVG]
 
 Each DIR is a data set folder; `digits` stands for the drawn digits of `make demo`.  For each set, `run` trains,
-evaluates and pushes as a user's first command does; then with 3 and 10 times as many steps.  Prints a line per run:
-steps, AP and AP50 on the evaluation split, and the minutes of the processors (user and system) of the whole command.
-After the budgets of a set, AP of the first as a share of the last.
+evaluates and pushes as a user's first command does; then it goes on to 3 and 10 times as many steps, from before the
+decay of the learning rate.  Prints a line per run: steps, AP and AP50 on the evaluation split, and the minutes of the
+processors (user and system) of all commands so far.  After the budgets of a set, AP of the first as a share of the last.
 """
 
 import argparse
@@ -32,7 +32,7 @@ class Reached(NamedTuple):
     steps: steps of the training.
     ap: AP on the evaluation split.
     ap50: AP50.
-    minutes: of the processors.
+    minutes: of the processors, of this run alone.
     """
 
     steps: int
@@ -46,7 +46,7 @@ def first_model(data: Path, folder: Path, *, assignments: Sequence[str]) -> Reac
 
     Args:
         data: data set folder.
-        folder: empty folder for the run.
+        folder: folder of the runs, of which a longer one goes on from a shorter one.
         assignments: `KEY=VALUE`s.
 
     Raises:
@@ -60,8 +60,8 @@ def first_model(data: Path, folder: Path, *, assignments: Sequence[str]) -> Reac
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode != 0:
         raise SystemExit(f"{data}: {(done.stdout + done.stderr)[-2000:]}")
-    [config] = folder.glob(f"artifacts/DetectionTrainer/model_run/*/{CONFIG_YAML}")
-    [metrics] = folder.glob(f"artifacts/CocoEvaluator/evaluation/*/{METRICS_JSON}")
+    config = max(folder.glob(f"artifacts/DetectionTrainer/model_run/*/{CONFIG_YAML}"))  # named by the time
+    metrics = max(folder.glob(f"artifacts/CocoEvaluator/evaluation/*/{METRICS_JSON}"))
     ap, ap50, *_ = json.loads(metrics.read_text())["stats"]
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return Reached(load_config(config).train.fixed_steps, ap, ap50, seconds / 60)
@@ -92,13 +92,16 @@ def _budgets(data: str, args: argparse.Namespace, folder: Path) -> list[Reached]
         source = folder / "digits"
         make_demo_data(source)
     means: list[Reached] = []
+    minutes = dict.fromkeys(args.seeds, 0.0)
     for budget in args.budgets:
         reached = []
         for seed in args.seeds:
             assignments = [*args.assignments, f"train.seed={seed}"]
             if means:
                 assignments.append(f"train.steps={means[0].steps * budget // args.budgets[0]}")
-            one = first_model(source, folder / f"{budget}-{seed}", assignments=assignments)
+            one = first_model(source, folder / str(seed), assignments=assignments)
+            minutes[seed] += one.minutes
+            one = one._replace(minutes=minutes[seed])
             print(
                 f"{name:>16}  {budget:6}  {seed:4}  {one.steps:6,}  {one.ap:6.3f}  {one.ap50:6.3f}  {one.minutes:7.1f}",
                 flush=True,

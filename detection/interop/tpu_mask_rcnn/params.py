@@ -131,17 +131,17 @@ def _checkpoint(value: Any, run: Run) -> Keys:
     return {"train.init.checkpoint": value, "train.init.fine_tune_type": "classification"}
 
 
+_LOOP = ("train.steps_per_loop", "train.checkpoint_every", "train.summaries.images_every")
 _DATA = "read from the data set"
-_IMPORTED = "; import it first, with `cocoflow import-checkpoint --from tpu-mask-rcnn`"
 
 PARAMS: dict[str, Hparam] = {
     "transpose_input": any_value(True, "the same results"),
     "conv0_space_to_depth_block_size": any_value(2, "the same results"),
     "iterations_per_loop": Hparam(
         2500,
-        "train.steps_per_loop, train.checkpoint_every",
-        "both",
-        lambda value, run: {"train.steps_per_loop": value, "train.checkpoint_every": value},
+        ", ".join(_LOOP),
+        "all, as a picture or a checkpoint ends a loop",
+        lambda value, run: dict.fromkeys(_LOOP, value),
     ),
     "num_cores": any_value(8, "all cores of the TPU are used"),
     "use_tpu": choice(True, "train.strategy", {True: "tpu", False: "auto"}, "true: tpu; false: auto"),
@@ -212,12 +212,9 @@ PARAMS: dict[str, Hparam] = {
     "training_file_pattern": unless_zero(None, "data.splits.train.records", "the same"),
     "backbone": Hparam("resnet50", f"model.name, {_OVERRIDE}.backbone.name", "with a hyphen: resnet-50", _backbone),
     "checkpoint": Hparam(
-        "",
-        "train.init.checkpoint, train.init.fine_tune_type, model.weights",
-        f"the backbone only{_IMPORTED}",
-        _checkpoint,
+        "", "train.init.checkpoint, train.init.fine_tune_type, model.weights", "the backbone only", _checkpoint
     ),
-    "warm_start_path": any_value("", f"see checkpoint: all variables{_IMPORTED}"),
+    "warm_start_path": any_value("", "see checkpoint: all variables"),
     "skip_checkpoint_variables": only_default("^NO_SKIP$", "names of variables differ here: set train.init.skip"),
     "precision": choice("bfloat16", "train.precision", {"bfloat16": "bfloat16", "float32": "float32"}, "the same"),
     "use_host_call": any_value(False, "summaries are written in any case"),

@@ -3,16 +3,20 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from detection.datasets.annotations.coco_categories import COCO_CATEGORIES
 from detection.datasets.importers.label_map import LabelMap
 from detection.interop.automl.checkpoint import AutomlFormat, automl_name
 from detection.interop.efficientdet import structure_of_config
+from detection.interop.initial_weights import import_initial_weights
 from detection.models.efficientdet.config import EFFICIENTDETS
 from detection.models.registry import build_detector
 from detection.weights.checkpoint_format import class_categories
+from schemas.config.train.initialization import SourceWeights
 from schemas.errors import DataError
+from tests.detection.interop.automl.checkpoints import random_weights, save_named, small_config
 
 
 def _oracle_shapes(oracle_dir: Path) -> dict[str, tuple[int, ...]]:
@@ -81,3 +85,15 @@ def test_other_class_outputs_have_the_names_of_the_label_map() -> None:
     ]
     with pytest.raises(DataError, match=r"labels\.pbtxt: id 3 is outside of 1 to 2, the ids of the checkpoint's class"):
         class_categories(2, label_map)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("weights", "kind"), [("auto", "ema"), ("averaged", "ema"), ("raw", "raw")])
+def test_a_training_starts_from_the_file_itself(weights: SourceWeights, kind: str, tmp_path: Path) -> None:
+    values = {"raw": random_weights(3), "ema": random_weights(3, seed=1)}
+    prefix = save_named(tmp_path / "model", values["raw"], values["ema"], scope="efficientdet-d0/")
+    initial = import_initial_weights(prefix, small_config(), weights)
+    assert initial is not None
+    assert not initial.only_backbone
+    for path in initial.shapes:
+        np.testing.assert_array_equal(initial.read(path), values[kind][automl_name(path)], err_msg=path)

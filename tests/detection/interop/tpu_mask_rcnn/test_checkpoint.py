@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from detection.inference.restore import load_trained
+from detection.interop.initial_weights import import_initial_weights
 from detection.interop.tpu_mask_rcnn.checkpoint import TpuMaskRcnnFormat
 from detection.models.detector import Detector
 from detection.models.faster_rcnn.config import FASTER_RCNNS
@@ -221,6 +222,9 @@ def test_a_resnet_for_classification_starts_a_backbone(tmp_path: Path) -> None:
     assert model.unused == ("dense/kernel",)
     assert len(model.raw) == len(network.variables) == 53 * 5
     assert {path.partition("/")[0] for path in model.missing} == {"fpn", "rpn", "box_head"}
+    initial = import_initial_weights(prefix, small_config("model.name=faster-rcnn-r50"), "auto")
+    assert initial is not None
+    assert (initial.only_backbone, initial.shapes) == (True, {path: value.shape for path, value in model.raw.items()})
 
     folder = tmp_path / "model"
     folder.mkdir()

@@ -28,7 +28,7 @@ from detection.storage.json_files import serialize
 from detection.storage.tfrecord import find_shards
 from schemas.artifacts import ROOT_CATEGORIES
 from schemas.config.issues import IssuePolicies
-from schemas.errors import DataError
+from schemas.errors import ConfigError, DataError
 
 log = logging.getLogger("cocoflow.example_gen")
 
@@ -70,8 +70,14 @@ def open_inputs(
         beam_args: `run.beam_args`, the options of the Beam pipeline that surveys TFRecords.
 
     Raises:
+        ConfigError: a label map, but no TFRecords.
         DataError: a file that cannot be read; categories that contradict each other.
     """
+    if label_map is not None and all(files.images is not None for files in splits.values()):
+        raise ConfigError(
+            f"data.label_map = {label_map}: annotation files have their own categories, so it would do nothing. "
+            "Remove it, or add --set data.label_map=null; it is for TFRecords."
+        )
     forms = {name: as_coco(files) for name, files in splits.items() if files.images is not None}
     indexed: dict[tuple[str, str | None], AnnotationFile] = {}
     issues: list[Issue] = []

@@ -230,6 +230,13 @@ def test_a_user_error_is_one_line_and_nothing_is_written(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_a_label_map_of_annotation_files_is_refused(data: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert call("--data", data, "--set", "data.label_map=map.pbtxt") == 2
+    message = capfd.readouterr().err
+    assert "data.label_map = map.pbtxt: annotation files have their own categories" in message
+    assert "--set data.label_map=null" in message
+
+
 def test_of_dated_folders_the_newest_is_checked(data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     write_data_set(tmp_path / "in/2026-11-20", images=3)
     data.rename(tmp_path / "in/2026-11-21")

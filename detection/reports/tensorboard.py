@@ -18,10 +18,21 @@ from detection.images.drawing import Picture, contact_sheet, draw_detections, ei
 from detection.reports.box_styles import STATUSES, StyledBox, detection_boxes, ground_truth_boxes
 from detection.reports.html.table import shown_name
 from detection.storage.atomic import require_writable
-from schemas.metrics import METRIC_DEFINITIONS, MetricDefinition
+from schemas.metrics import METRIC_DEFINITIONS, MetricDefinition, is_other, parse_metric
 from schemas.scalars import loss_tags
 
 _PREFIXES = {"bbox": "DetectionBoxes_", "segm": "DetectionMasks_", "keypoints": "Keypoints_"}
+# Prefixes of the API's other metrics, of boxes and of masks.
+_OTHER_PREFIXES = {
+    "pascal_voc": {"bbox": "PascalBoxes_", "segm": "PascalMasks_"},
+    "weighted_pascal_voc": {"bbox": "WeightedPascalBoxes_", "segm": "WeightedPascalMasks_"},
+    "open_images": {"bbox": "OpenImagesV2_"},
+    "open_images_challenge": {
+        "bbox": "OpenImagesDetectionChallenge_",
+        "segm": "OpenImagesInstanceSegmentationChallenge_",
+    },
+    "precision_at_recall": {"bbox": "PrecisionAtRecallBoxes_"},
+}
 _LONGEST_SIDE = 640  # pixels of a panel
 
 
@@ -59,7 +70,10 @@ def _scalars(metrics: CocoMetrics) -> dict[str, float]:
     """Returns the metrics of one IoU type, overall and per category, by tag."""
     prefix = _PREFIXES[metrics.iou_type]
     known = {metric.name: _tag(metric, metrics.max_dets) for metric in METRIC_DEFINITIONS[metrics.iou_type]}
-    overall = {prefix + known.get(name, f"Precision/{name}"): value for name, value in metrics.by_name.items()}
+    overall = {
+        _other_tag(name, metrics.iou_type) if is_other(name) else prefix + known.get(name, f"Precision/{name}"): value
+        for name, value in metrics.by_name.items()
+    }
     return overall | {
         f"{prefix}PerformanceByCategory/mAP/{shown_name(category['name'])}": category["AP"]
         for category in metrics.per_category
@@ -132,3 +146,19 @@ def _tag(metric: MetricDefinition, max_dets: Sequence[int]) -> str:
     kind = "Precision/mAP" if metric.array == "precision" else f"Recall/AR@{max_dets[metric.max_dets]}"
     iou = f"@.{round(100 * metric.iou)}IOU" if metric.iou else ""
     return f"{kind}{iou}" + ("" if metric.area == "all" else f" ({metric.area})")
+
+
+def _other_tag(name: str, iou_type: str) -> str:
+    """Returns the tag of a metric besides COCO's, which the API may not have.
+
+    >>> _other_tag("pascal_voc_AP50", "segm"), _other_tag("precision_at_recall_25_75_AP50", "bbox")
+    ('PascalMasks_Precision/mAP@0.5IOU', 'PrecisionAtRecallBoxes_Precision/mAP@0.5IOU@[0.25,0.75]Recall')
+    >>> _other_tag("pascal_voc_11_point_AP50", "bbox")
+    'DetectionBoxes_Precision/pascal_voc_11_point_AP50'
+    """
+    metric = parse_metric(name)
+    prefix = _OTHER_PREFIXES.get(metric.kind, {}).get(iou_type)
+    if prefix is None:
+        return f"{_PREFIXES[iou_type]}Precision/{name}"
+    bounds = "@[{},{}]Recall".format(*metric.recall) if metric.kind == "precision_at_recall" else ""
+    return f"{prefix}Precision/mAP@{metric.iou}IOU{bounds}"

@@ -40,7 +40,7 @@ def convert(
     Args:
         splits: the files of each split.
         root: folder, seen by all workers; may be remote.
-        data: `on_fault`, `max_pixels` and `label_map` are used.
+        data: `on_fault`, `max_pixels`, `label_map` and `od_api_keys` are used.
         beam_args: `run.beam_args`, the options of the Beam pipelines that read the data.
 
     Raises:

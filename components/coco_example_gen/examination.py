@@ -77,7 +77,7 @@ def examine(
 
     Args:
         splits: the files of each split.
-        data: `on_fault`, `max_pixels` and `label_map` are used.
+        data: `on_fault`, `max_pixels`, `label_map` and `od_api_keys` are used.
         work: folder, seen by all workers, for what they need and find.
         records: folder that receives Split-<name>/ with the records; None: none are written.
         beam_args: `run.beam_args`, the options of the Beam pipelines that read the data.
@@ -91,7 +91,7 @@ def examine(
     policies = data.on_fault
     inputs = open_inputs(splits, policies, label_map=data.label_map, work=work, beam_args=beam_args)
     judge(inputs.issues, inputs.reasons)
-    rules = _rules(inputs.dataset["categories"], policies, data.max_pixels)
+    rules = _rules(inputs.dataset["categories"], data)
     sources, notes = inputs.sources, list(inputs.notes)
     results = _read(sources, rules, records=records, work=work, beam_args=beam_args)
     forms, converted = find_box_forms(sources, results, policies)
@@ -159,13 +159,15 @@ def _total(sources: Mapping[str, ImageSource]) -> int | None:
     return None if None in totals else sum(filter(None, totals))
 
 
-def _rules(categories: Sequence[Entry], policies: IssuePolicies, max_pixels: int) -> Rules:
+def _rules(categories: Sequence[Entry], data: DataConfig) -> Rules:
+    keypoints = {category["id"]: category["keypoints"] for category in categories if category.get("keypoints")}
     return Rules(
-        policies=policies,
-        max_pixels=max_pixels,
+        policies=data.on_fault,
+        max_pixels=data.max_pixels,
         category_names={category["id"]: category["name"] for category in categories},
         ignored=frozenset(category["id"] for category in categories if _IGNORED.fullmatch(category["name"].strip())),
-        keypoints={category["id"]: len(category["keypoints"]) for category in categories if category.get("keypoints")},
+        keypoints={identity: len(names) for identity, names in keypoints.items()},
+        od_api_keypoints=keypoints if data.od_api_keys else None,
     )
 
 

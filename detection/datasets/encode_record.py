@@ -12,6 +12,7 @@ from detection.datasets.annotations.annotation_checks import Context, lies_insid
 from detection.datasets.annotations.entry_rules import WRITABLE, is_crowd
 from detection.datasets.annotations.packed_entries import EntriesTooLargeError, pack_entries
 from detection.datasets.issues import ImageIssues, Issue
+from detection.datasets.od_api_keys import od_api_values
 from detection.images.files import ImageFileError
 from detection.images.inspect import ImageFile, converted, inspect_image, turned
 from detection.storage.json_files import serialize
@@ -31,6 +32,8 @@ class Rules:
     category_names: category id -> name, for all categories.
     keypoints: category id -> number of keypoints, for categories with keypoints.
     ignored: ids of categories for regions to ignore.
+    od_api_keypoints: names of keypoints by category id, to write masks and keypoints under the keys of the TF Object
+        Detection API, too; None: they are in the packed entries only.
     """
 
     policies: IssuePolicies
@@ -38,6 +41,7 @@ class Rules:
     category_names: Mapping[int, str]
     keypoints: Mapping[int, int]
     ignored: frozenset[int] = frozenset()
+    od_api_keypoints: Mapping[int, Sequence[str]] | None = None
 
     def context(self, file: ImageFile) -> Context:
         """Returns the values that annotations of an image are checked against."""
@@ -86,14 +90,27 @@ def make_record(
     valid = valid_annotations(annotations, rules.context(file), issues)
     try:
         try:
-            example = encode_example(file, image, valid, category_names=rules.category_names)
+            example = _encoded(file, image, valid, rules)
         except ValueError:  # NaN anywhere in the entries
             valid = without_nan(valid, issues)
-            example = encode_example(file, image, valid, category_names=rules.category_names)
+            example = _encoded(file, image, valid, rules)
     except EntriesTooLargeError as error:
         issues.add("entry", str(error))
         return Record(None, None, [], issues.issues)
     return Record(example, file, valid, issues.issues)
+
+
+def _encoded(
+    file: ImageFile, image: Mapping[str, Any], annotations: Sequence[Mapping[str, Any]], rules: Rules
+) -> tf.train.Example:
+    example = encode_example(file, image, annotations, category_names=rules.category_names)
+    if rules.od_api_keypoints is not None:
+        more = od_api_values(annotations, height=file.height, width=file.width, keypoints=rules.od_api_keypoints)
+        for key, values in more.items():
+            feature = example.features.feature[key]
+            kind = {bytes: feature.bytes_list, int: feature.int64_list, float: feature.float_list}[type(values[0])]
+            kind.value.extend(values)
+    return example
 
 
 def encode_example(

@@ -87,6 +87,11 @@ class DataConfig(Section):
     label_map: str | None = Field(
         None, description="categories of TFRecords: label_map.pbtxt or a COCO file; none: the categories of the records"
     )
+    od_api_keys: bool = Field(
+        False,
+        description="also write masks and keypoints under the keys that the TF Object Detection API's decoder reads; "
+        "Cocoflow reads them from its own key",
+    )
     group: str | None = Field(
         None,
         description="images that stay together in every division: a pattern on the file name, whose first group "

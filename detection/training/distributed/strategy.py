@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import re
 import signal
 import threading
 from collections.abc import Iterator
@@ -142,7 +143,7 @@ def _keep_sigterm() -> Iterator[None]:
 
 def _tpu(name: str) -> tf.distribute.Strategy:
     try:
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(name)
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(**_tpu_place(name))
         if name != "local":
             tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
@@ -151,9 +152,20 @@ def _tpu(name: str) -> tf.distribute.Strategy:
         reason = str(error).partition("\n")[0]
         raise ConfigError(
             f"train.strategy=tpu: no TPU responds as {name!r} ({reason}). "
-            "Set train.tpu or TPU_NAME to local, a name or a grpc:// address, or choose another strategy."
+            "Set train.tpu or TPU_NAME to local, a name, projects/PROJECT/locations/ZONE/nodes/NAME or a grpc:// "
+            "address, or choose another strategy."
         ) from error
     return tf.distribute.TPUStrategy(resolver)
+
+
+def _tpu_place(name: str) -> dict[str, str]:
+    """Returns the arguments of a TPU's resolver; a bare name is one in this machine's project and zone.
+
+    >>> _tpu_place("projects/detectors/locations/us-central1-b/nodes/v3")
+    {'project': 'detectors', 'zone': 'us-central1-b', 'tpu': 'v3'}
+    """
+    full = re.fullmatch(r"projects/(?P<project>[^/]+)/locations/(?P<zone>[^/]+)/nodes/(?P<tpu>[^/]+)", name)
+    return full.groupdict() if full else {"tpu": name}
 
 
 def is_op_deterministic() -> bool:

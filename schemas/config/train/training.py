@@ -107,7 +107,10 @@ class TrainConfig(Section):
         "CLUSTER_SPEC; tpu; auto: the first available of TPU, several machines, several GPUs, one device",
     )
     tpu: str | None = Field(
-        None, min_length=1, description="`local`, the name of a TPU or a grpc:// address; none: TPU_NAME, else local"
+        None,
+        min_length=1,
+        description="`local`, the name of a TPU in this machine's project and zone, "
+        "projects/PROJECT/locations/ZONE/nodes/NAME, or a grpc:// address; none: TPU_NAME, else local",
     )
     sync_batch_norm: bool = Field(
         True,

@@ -34,7 +34,8 @@ class _Calls:
         self._replace(monkeypatch, tf.distribute, "TPUStrategy")
 
     def _replace(self, monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> None:
-        def call(argument: Any) -> Any:
+        def call(argument: Any = None, *, tpu: str = "", **place: str) -> Any:
+            argument = ", ".join((tpu, *place.values())) if tpu else argument
             self.made.append((name, argument))
             if self._error is not None:
                 raise self._error
@@ -166,6 +167,7 @@ def test_machines_that_do_not_meet_are_named(monkeypatch: pytest.MonkeyPatch) ->
         ("tpu", None, "of-the-variable", "of-the-variable"),
         ("tpu", "of-the-key", "of-the-variable", "of-the-key"),
         ("tpu", "grpc://10.0.0.2:8470", None, "grpc://10.0.0.2:8470"),
+        ("tpu", "projects/p/locations/us-central1-b/nodes/v3", None, "v3, p, us-central1-b"),
         ("auto", "of-the-key", None, "of-the-key"),
         ("auto", None, "of-the-variable", "of-the-variable"),
     ],

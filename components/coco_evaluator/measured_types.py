@@ -95,7 +95,8 @@ def choose_params(
             log.warning("%s", sentence)
     metrics = dict.fromkeys([*options.metrics, *request.config.metrics])
     sigmas = options.oks_sigmas or request.config.oks_sigmas
-    options = options.model_copy(update={"metrics": tuple(metrics), "oks_sigmas": sigmas})
+    use_cats = options.use_cats and request.config.use_cats
+    options = options.model_copy(update={"metrics": tuple(metrics), "oks_sigmas": sigmas, "use_cats": use_cats})
     ordered = dict.fromkeys([*options.named_iou_types, *chosen])
     types = [iou_type for iou_type in ordered if not (options.lvis and iou_type == "keypoints")]
     return [fit_keypoints(options.params(iou_type), request.categories) for iou_type in types]

@@ -203,6 +203,7 @@ def detector_evaluator_from_config(
         iou_types=config.validation_iou_types,
         given=detector.iou_types,
         metrics=config.evaluate.metrics,
+        use_cats=config.evaluate.use_cats,
         oks_sigmas=config.evaluate.oks_sigmas,
         share=share,
     )

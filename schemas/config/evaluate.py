@@ -110,6 +110,11 @@ class EvaluateConfig(Section):
         "and all of the ground truth have them",
     )
     metrics: OtherMetricNames = ()
+    use_cats: bool = Field(
+        True,
+        description="false: class-agnostic, as if there were one category, also in `train.validation` and `follow`; "
+        "COCO's useCats",
+    )
     oks_sigmas: OksSigmas = None
     eval_config: str | None = Field(
         None, description="file of a tfma.EvalConfig, JSON or text format: slices and further thresholds"
@@ -143,6 +148,7 @@ class EvaluateConfig(Section):
             if iou_type and self.iou_types is not None and iou_type not in self.iou_types:
                 raise ValueError(f"thresholds: {name} is not evaluated; add {iou_type} to evaluate.iou_types")
             self.require_metric("thresholds", name)
+        self.refuse(["metrics"], "with use_cats = false: they are of categories", when=not self.use_cats)
         self.refuse(["oks_sigmas"], "unless iou_types has keypoints", when="keypoints" not in (self.iou_types or ()))
         explicit = {"significant": self.thresholds.significant, "not_worse": self.thresholds.not_worse}
         for key, metrics in explicit.items():

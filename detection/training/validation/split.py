@@ -56,6 +56,7 @@ class ValidationSplit:
         iou_types: requested IoU types; None: those of both the detector and the ground truth.
         given: IoU types that the detector supports.
         metrics: metrics of boxes and masks besides COCO's, such as `pascal_voc_AP50`.
+        use_cats: False: evaluate as if there were one category.
         oks_sigmas: see `fit_keypoints`.
         share: share of the evaluation for this machine.
 
@@ -73,6 +74,7 @@ class ValidationSplit:
         iou_types: Sequence[IouType] | None = None,
         given: Sequence[IouType] = ("bbox",),
         metrics: Sequence[str] = (),
+        use_cats: bool = True,
         oks_sigmas: OksSigmas | None = None,
         share: Share = ALONE,
     ) -> None:
@@ -85,6 +87,7 @@ class ValidationSplit:
         self._chosen: list[int] = order[:max_images].tolist()
         self._indices = sorted(self._chosen)
         self._metrics = tuple(metrics)
+        self._use_cats = use_cats
         self._oks_sigmas = oks_sigmas
         self.iou_types = choose_iou_types(iou_types, given=given, count=self._count_annotations)
 
@@ -156,7 +159,9 @@ class ValidationSplit:
         compared: IouType = next((one for one in _DRAWN if one in self.iou_types), "bbox")
         detections = self._detections(detector, list(records.values()), [compared])
         return draw_image_results(
-            image_results(tree, detections, params=replace(self._params(compared), metrics=()), options=options),
+            image_results(
+                tree, detections, params=replace(self._params(compared), metrics=(), use_cats=True), options=options
+            ),
             lambda image_id: stored_picture(records[image_id]),
             {category["id"]: str(category.get("name", category["id"])) for category in self._categories},
             max_boxes=options.max_boxes,
@@ -164,8 +169,8 @@ class ValidationSplit:
 
     def _params(self, iou_type: IouType) -> Params:
         if iou_type == "keypoints":
-            return make_params(iou_type, oks_sigmas=self._oks_sigmas)
-        return make_params(iou_type, metrics=self._metrics)
+            return make_params(iou_type, use_cats=self._use_cats, oks_sigmas=self._oks_sigmas)
+        return make_params(iou_type, use_cats=self._use_cats, metrics=self._metrics)
 
     def _record(self, index: int) -> EvaluationRecord:
         return parse_record(self._reader.read(index))

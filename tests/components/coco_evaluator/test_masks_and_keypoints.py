@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -106,3 +107,6 @@ def test_params_fit_the_keypoints_of_the_data_set() -> None:
     boxes, keypoints = choose_params(request, ("bbox", "keypoints"), Counter)
     assert not boxes.sigmas_of
     assert keypoints.sigmas_of == {3: (0.05,) * 3, 5: (0.05,) * 5}
+    assert boxes.use_cats
+    agnostic = replace(request, config=EvaluateConfig(use_cats=False))
+    assert not choose_params(agnostic, ("bbox",), Counter)[0].use_cats

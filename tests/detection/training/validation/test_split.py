@@ -68,17 +68,17 @@ class _Finder:
         return joined(self.detect([EncodedImage(e["id"], "", b"", 0, 0) for e in self._tree["images"]])).rows
 
 
-@pytest.mark.parametrize("batch_size", [1, 4, 64])
-def test_every_image_is_seen_once_and_empty_ones_count(batch_size: int, data: Any) -> None:
+@pytest.mark.parametrize(("batch_size", "use_cats"), [(1, True), (4, False), (64, True)])
+def test_every_image_is_seen_once_and_empty_ones_count(*, batch_size: int, use_cats: bool, data: Any) -> None:
     shards, tree = data
     finder: Any = _Finder(tree)
-    split = ValidationSplit(RecordReader(shards), categories=CATEGORIES, batch_size=batch_size)
+    split = ValidationSplit(RecordReader(shards), categories=CATEGORIES, batch_size=batch_size, use_cats=use_cats)
     [metrics] = split.evaluate(finder)
     assert len(split) == IMAGES
     assert sorted(finder.seen) == sorted(entry["id"] for entry in tree["images"])
     with_objects = {annotation["image_id"] for annotation in tree["annotations"]}
     assert with_objects < set(finder.seen)
-    expected = evaluate(tree, finder.all_rows)
+    expected = evaluate(tree, finder.all_rows, use_cats=use_cats)
     assert metrics.by_name == expected.by_name
     np.testing.assert_array_equal(metrics.precision, expected.precision)
     assert 0.1 < metrics.by_name["AP"] < 1.0

@@ -17,14 +17,13 @@ from schemas.program import program_command
 
 _SET = "--set"
 _LEARNED = 0.02  # below, a metric has not begun to rise
-_MOST_OF_IT = 0.85  # fraction of the AP of ten times the steps, above which nothing is said
 
 
 class TrainingOutlook(NamedTuple):
     """Whether a longer training promises a better metric.
 
     rising: whether the metric was still rising.
-    text: the evaluations that say so; and what ten times the steps may reach, if it is much more.
+    text: the evaluations that say so; and what ten times the steps may reach, if it was still rising.
     steps: steps of the training.
     """
 
@@ -61,7 +60,7 @@ def training_outlook(folder: str | Path) -> TrainingOutlook | None:
     else:
         points, what = dict([best, values[-1]]), "has stopped rising" if best[1] >= _LEARNED else "has hardly risen"
     text = f"{metric} {what}: " + ", ".join(f"{value:.4f} after {step:,} steps" for step, value in points.items())
-    if found.is_rising and found.expected is not None and values[-1][1] < _MOST_OF_IT * found.expected:
+    if found.is_rising and found.expected is not None:
         text += f", perhaps {found.expected:.2f} after {10 * last.step:,}"
     return TrainingOutlook(found.is_rising, text, last.step)
 

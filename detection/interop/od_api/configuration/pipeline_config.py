@@ -93,7 +93,8 @@ def convert_pipeline_config(
         notes += [*message.notes, *message.remarks_on(IGNORED, _NOT_NEEDED if is_tf1 else _IGNORED_THERE)]
     conversion = Conversion(keys, _by_line(unsupported), _by_line(notes))
     if not network:  # a configuration without it would be one of another model
-        conversion.require_supported(where)
+        of_model_first = sorted(conversion.unsupported, key=lambda remark: not remark.field.startswith("model."))
+        conversion._replace(unsupported=tuple(of_model_first)).require_supported(where)
     return conversion
 
 

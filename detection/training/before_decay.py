@@ -9,12 +9,12 @@ import logging
 from pathlib import Path
 
 from detection.training.checkpoints.files import (
-    STATE_FILE,
     checkpoint_path,
     checkpoint_steps,
     find_damage,
     link_checkpoint,
     remove_checkpoint,
+    remove_state,
 )
 from detection.training.validation.history import BestCheckpoint
 from schemas.artifacts import BEFORE_DECAY, BEST, CHECKPOINTS, VALIDATION
@@ -60,7 +60,7 @@ def go_back_before_decay(output: Path, before: TrainConfig | None, now: TrainCon
     best = BestCheckpoint(output / VALIDATION / BEST)
     if (best.step or 0) > step:
         best.clear()
-    (output / CHECKPOINTS / STATE_FILE).unlink(missing_ok=True)  # it lists those that are removed here
+    remove_state(output / CHECKPOINTS)
     for later in reversed(steps):
         if later > step:
             remove_checkpoint(output / CHECKPOINTS, later)

@@ -100,6 +100,11 @@ def listed_steps(folder: Path) -> list[int]:
     return [] if state is None else [step_of(path) for path in state.all_model_checkpoint_paths]
 
 
+def remove_state(folder: Path) -> None:
+    """Removes TensorFlow's state file, before checkpoints that it lists; the next training writes it anew."""
+    (folder / STATE_FILE).unlink(missing_ok=True)
+
+
 def write_state(folder: Path, damaged: Collection[int]) -> None:
     """Rewrites TensorFlow's state file to list the checkpoints in the folder, for example after a kill.
 

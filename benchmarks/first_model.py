@@ -5,7 +5,8 @@
 Each DIR is a data set folder; `digits` stands for the drawn digits of `make demo`.  For each set, `run` trains,
 evaluates and pushes as a user's first command does; then it goes on to 3 and 10 times as many steps, from before the
 decay of the learning rate.  Prints a line per run: steps, AP and AP50 on the evaluation split, and the minutes of the
-processors (user and system) of all commands so far.  After the budgets of a set, AP of the first as a share of the last.
+processors (user and system) of all commands so far.  After the budgets of a set, AP of the first as a share of the
+last.
 """
 
 import argparse

@@ -139,7 +139,7 @@ def test_a_step_is_that_of_the_trainer(oracle_dir: Path) -> None:
     for variable, gradient in zip(heads, gradients, strict=True):
         expected = gradient.numpy() * (2.0 if variable.path.endswith("/bias") else 1.0)
         norm = np.linalg.norm(expected)
-        clipped += norm > 0.5
+        clipped += int(norm > 0.5)
         expected *= min(1.0, 0.5 / norm)
         np.testing.assert_allclose(before[variable.path] - variable.numpy(), expected, rtol=2e-3, atol=1e-5)
     assert clipped > 0

@@ -83,7 +83,8 @@ def _backbone_alone(state: TrainState, folder: Path) -> tuple[str, dict[str, np.
     ours = {variable.path: tuple(variable.shape) for variable in detector.backbone_variables}
     sources = kind({}, "").sources(ours, detector.config)
     random = np.random.default_rng(0)
-    named, by_path = {}, {}
+    named: dict[str, np.ndarray] = {}
+    by_path: dict[str, np.ndarray] = {}
     for path, source in sources.items():
         values = [random.uniform(0.01, 0.05, shape).astype(np.float32) for shape in source.shapes]
         by_path[path] = source.convert(*values)

@@ -16,6 +16,7 @@ SUITE = 1_300.0
 WHOLE = 8_000  # tests from which on a run is one of the whole suite
 _NOISE = 2.5  # factor by which a file's share varies between machines, and with the tests that they skip
 _KEY = "processor_time"
+SESSION = "the session's own fixtures"
 
 # Files that need more, with the reason; at most 12.
 EXPENSIVE = {
@@ -44,7 +45,7 @@ def too_expensive(by_file: dict[str, float]) -> list[str]:
     A share, as seconds differ between machines.
     """
     most = _NOISE * BUDGET / SUITE * sum(by_file.values())
-    return sorted(path for path, seconds in by_file.items() if seconds > most and path not in EXPENSIVE)
+    return sorted(path for path, seconds in by_file.items() if seconds > most and path not in (*EXPENSIVE, SESSION))
 
 
 class ProcessorTime:
@@ -55,13 +56,16 @@ class ProcessorTime:
         self.too_expensive: list[str] = []
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        """Adds what a test with its fixtures takes to its file."""
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+        """Adds what a test with its fixtures takes to its file, but for the last one, which ends those of the session.
+
+        Processes that tests share, such as the one that forks, are counted when they end.
+        """
         before = _seconds()
         try:
             return (yield)
         finally:
-            self.by_file[item.nodeid.split("::")[0]] += _seconds() - before
+            self.by_file[item.nodeid.split("::")[0] if nextitem else SESSION] += _seconds() - before
 
     def pytest_sessionfinish(self, session: Any) -> None:
         """Hands the seconds of a worker of pytest-xdist to the process that reports, which fails the whole suite."""

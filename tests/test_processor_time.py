@@ -17,3 +17,4 @@ def test_a_share_is_the_same_on_a_slow_machine() -> None:
         seconds = {path: slow * value for path, value in files.items()}
         assert too_expensive(seconds | {"tests/test_a.py": 15.0 * slow}) == []
         assert too_expensive(seconds | {"tests/test_a.py": 45.0 * slow}) == ["tests/test_a.py"]
+        assert too_expensive(seconds | {processor_time.SESSION: 45.0 * slow}) == []

@@ -61,7 +61,7 @@ def training_outlook(folder: str | Path) -> TrainingOutlook | None:
         points, what = dict([best, values[-1]]), "has stopped rising" if best[1] >= _LEARNED else "has hardly risen"
     text = f"{metric} {what}: " + ", ".join(f"{value:.4f} after {step:,} steps" for step, value in points.items())
     if found.is_rising and found.expected is not None:
-        text += f", perhaps {found.expected:.2f} after {10 * last.step:,}"
+        text += f", perhaps {found.expected:.2f} or more after {10 * last.step:,}"
     return TrainingOutlook(found.is_rising, text, last.step)
 
 

@@ -73,6 +73,14 @@ def _small(text: str) -> Config:
     return assumed(parse_config(nested(keys)), replicas=1)
 
 
+def _random(name: str, shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
+    """Values with which a deep network does not overflow, also where batch norm has these statistics."""
+    if name.endswith("kernel"):
+        return random.normal(0.0, float(np.prod(shape[:-1])) ** -0.5, shape).astype(np.float32)
+    low = {"moving_variance": 1.0, "gamma": 0.2}.get(name.rpartition("/")[2], 0.0)
+    return random.uniform(low, low + 0.05, shape).astype(np.float32)
+
+
 def _backbone_alone(state: TrainState, folder: Path) -> tuple[str, dict[str, np.ndarray]]:
     """Writes random values of a backbone as the original does, below `feature_extractor` if it has paths of objects.
 
@@ -86,7 +94,7 @@ def _backbone_alone(state: TrainState, folder: Path) -> tuple[str, dict[str, np.
     named: dict[str, np.ndarray] = {}
     by_path: dict[str, np.ndarray] = {}
     for path, source in sources.items():
-        values = [random.uniform(0.01, 0.05, shape).astype(np.float32) for shape in source.shapes]
+        values = [_random(name, shape, random) for name, shape in zip(source.names, source.shapes, strict=True)]
         by_path[path] = source.convert(*values)
         names = [re.sub(r"^model/_feature_extractor/\w+/", "feature_extractor/", name) for name in source.names]
         named.update(zip(names, values, strict=True))

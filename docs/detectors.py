@@ -43,9 +43,11 @@ PUBLISHED: Mapping[str, Mapping[str, str]] = {
         "faster-rcnn-r152-c4": "37.6",
         "centernet-r50": "31.2",
         "centernet-r101": "34.2",
+        "centernet-r50-v2": "29.5",
         "centernet-mobilenet-v2": "23.4",
         "centernet-hourglass-104": "41.9",
         "centernet-r50-kpts": "29.3 / 50.7",
+        "centernet-r50-v2-kpts": "27.6 / 48.2",
         "centernet-hourglass-104-kpts": "40.0 / 61.4",
     },
 }

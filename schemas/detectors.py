@@ -19,7 +19,7 @@ DETECTORS: tuple[str, ...] = (
     *(
         f"centernet-{size}{suffix}"
         for suffix in ("", "-kpts")
-        for size in ("r18", "r34", "r50", "r101", "mobilenet-v2", "nano")
+        for size in ("r18", "r34", "r50", "r101", "r50-v2", "r101-v2", "mobilenet-v2", "nano")
     ),
     *(f"centernet-hourglass-{depth}{suffix}" for suffix in ("", "-kpts") for depth in (10, 20, 32, 52, 104)),
     *(f"faster-rcnn-r{depth}-c4" for depth in (50, 101, 152)),

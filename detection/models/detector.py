@@ -72,11 +72,13 @@ class Detector(keras.Model):
             first, which saves time, and branches (`tf.cond`); `loop` takes all candidates at once, without a
             branch; `op` takes all at once with TensorFlow's own op, without a loop (linear NMS has no such op).
         portable: `detect` uses only ops and shapes that XLA, LiteRT and ONNX have.
+        names_anchors: `detect` returns `anchors` and `class_scores`, if the detector has one stage and anchors.
     """
 
     capabilities = Capabilities()
     nms_graph: NmsGraph = "windows"
     portable = False
+    names_anchors = False
 
     def __init__(self, *, config: Any, num_classes: int, name: str, dtype: Any = None):
         super().__init__(name=name, dtype=dtype)
@@ -125,6 +127,10 @@ class Detector(keras.Model):
         For example, the number of positive anchors, objects or images.
         """
         raise NotImplementedError
+
+    def num_positives(self, labels: Labels) -> tf.Tensor:
+        """Counts the positive anchors of one replica, or the objects of a network without anchors: float32 scalar."""
+        return tf.reshape(self.count_positives(labels), [-1])[0]
 
     def losses(
         self, outputs: Any, labels: Labels, positives: tf.Tensor | None = None, training: bool = False

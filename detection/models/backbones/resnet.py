@@ -1,9 +1,11 @@
-"""ResNet v1 without its classifier, as a feature extractor.
+"""ResNet v1 and v2 without their classifier, as a feature extractor.
 
-He et al., "Deep Residual Learning for Image Recognition", 2016, table 1.
+He et al., "Deep Residual Learning for Image Recognition", 2016, table 1; "Identity Mappings in Deep Residual Networks",
+2016, for v2.
 """
 
 import functools
+import itertools
 from typing import Any, Literal, NamedTuple
 
 import keras
@@ -21,6 +23,7 @@ Relu = Literal["relu", "relu6"]
 RESNET_PIXEL_MEAN = (123.68, 116.779, 103.939)
 
 _STEM_FILTERS = 64
+_LAST_LEVEL = 5
 _EXPANSION = 4  # output channels of a bottleneck per inner channel
 
 
@@ -29,10 +32,12 @@ class ResNetSpec(NamedTuple):
 
     repeats: number of blocks of conv2_x to conv5_x.
     bottleneck: blocks are 1x1, 3x3, 1x1; False: 3x3, 3x3.
+    v2: blocks start with batch norm and activation, and the last of conv2_x to conv4_x has the stride.
     """
 
     repeats: tuple[int, int, int, int]
     bottleneck: bool = True
+    v2: bool = False
 
 
 RESNETS: dict[str, ResNetSpec] = {
@@ -43,10 +48,14 @@ RESNETS: dict[str, ResNetSpec] = {
     "resnet-152": ResNetSpec((3, 8, 36, 3)),
     "resnet-200": ResNetSpec((3, 24, 36, 3)),
 }
+# As in keras.applications.
+RESNETS_V2 = {f"resnet-{depth}-v2": RESNETS[f"resnet-{depth}"]._replace(v2=True) for depth in (50, 101, 152)}
 
 
 class ResNet(keras.layers.Layer):
     """Feature maps of levels 1..5, level l at stride 2^l: the stem's, and the last of conv2_x to conv5_x.
+
+    Those of levels 2 to 4 of a ResNet v2 are the last before the block with the stride.
 
     Args:
         spec: network to build.
@@ -56,7 +65,8 @@ class ResNet(keras.layers.Layer):
             the max-pooling pads at the bottom and the right only, if the size is even.
             `od-api`, as in the TF Object Detection API and in TF-Slim: the strides of `standard`,
             the max-pooling of `tpu`; ResNet-18 and -34 are those of its CenterNets, of blocks
-            `PreactBlock` whose last one has the stride, and the pooling of `standard`.  The variables
+            `PreactBlock` whose last one has the stride, and the pooling of `standard`; a ResNet v2, which
+            has no layout `tpu`, has no batch norm and activation after its last block.  The variables
             of a bottleneck network are the same, but weights trained with one layout do not fit
             another.
         activation: activation after each convolution and each addition.
@@ -84,32 +94,38 @@ class ResNet(keras.layers.Layer):
         self.layout = layout
         self._recompute = recompute
         common = {"activation": activation, "batch_norm": batch_norm, "dtype": self.dtype_policy}
-        self._preact = layout == "od-api" and not spec.bottleneck
+        self._preact = spec.v2 or (layout == "od-api" and not spec.bottleneck)
         self.stem: Any = (
             _conv(_STEM_FILTERS, 7, strides=2, bias=0.0, name="stem", dtype=dtype)
             if self._preact
             else ConvNorm(_STEM_FILTERS, 7, 2, centred=True, name="stem", **common)
         )
         self.blocks: list[Block | PreactBlock] = []
+        self._starts = [0]  # of conv2_x to conv5_x among the blocks
         self.level_filters = [_STEM_FILTERS]
         for level, repeats in enumerate(spec.repeats, start=2):
             filters = _STEM_FILTERS * 2 ** (level - 2)
             for repeat in range(repeats):
-                first = repeat == 0
-                strided = level > 2 and (repeat == repeats - 1 if self._preact else first)
+                first, last = repeat == 0, repeat == repeats - 1
+                strided_level = level < _LAST_LEVEL if spec.v2 else level > 2
                 options = common | {
                     "in_filters": self.level_filters[-1] if first else self.blocks[-1].out_filters,
                     "filters": filters,
-                    "stride": 2 if strided else 1,
+                    "stride": 2 if strided_level and (last if self._preact else first) else 1,
                     "projects": first,
                     "name": f"conv{level}_{repeat + 1}",
                 }
                 if self._preact:
-                    self.blocks.append(PreactBlock(**options))
+                    self.blocks.append(PreactBlock(bottleneck=spec.bottleneck, **options))
                 else:
                     stride_in_first = layout != "tpu" or not spec.bottleneck
                     self.blocks.append(Block(bottleneck=spec.bottleneck, stride_in_first=stride_in_first, **options))
             self.level_filters.append(self.blocks[-1].out_filters)
+            self._starts.append(len(self.blocks) - (spec.v2 and level < _LAST_LEVEL))
+        self.post_norm = None
+        if spec.v2 and layout == "standard":
+            self.post_norm = BatchNormalization(name="post_batch_normalization", dtype=dtype, **batch_norm)
+        self._activation = activation
         self.out_filters = self.level_filters[-1]
         if tail:
             self.level_filters.pop()
@@ -118,10 +134,9 @@ class ResNet(keras.layers.Layer):
     def stages(self) -> list[list[keras.layers.Layer]]:
         """Layers between the levels: stem, conv2_x, ..., conv5_x."""
         stages: list[list[keras.layers.Layer]] = [[self.stem]]
-        start = 0
-        for repeats in self.spec.repeats:
-            stages.append(list(self.blocks[start : start + repeats]))
-            start += repeats
+        stages += [list(self.blocks[start:end]) for start, end in itertools.pairwise(self._starts)]
+        if self.post_norm is not None:
+            stages[-1].append(self.post_norm)
         return stages
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
@@ -129,6 +144,8 @@ class ResNet(keras.layers.Layer):
         self.stem.build(input_shape)
         for block in self.blocks:
             block.build((None, None, None, block.in_filters))
+        if self.post_norm is not None:
+            self.post_norm.build((None, None, None, self.out_filters))
 
     def call(self, images: tf.Tensor, training: bool = False, seed: tf.Tensor | None = None) -> list[tf.Tensor]:
         """Returns features [B, H / 2^l, W / 2^l, level_filters[l - 1]] of levels l = 1..5, sizes rounded up.
@@ -153,6 +170,8 @@ class ResNet(keras.layers.Layer):
         for block in stage:
             call = functools.partial(block, training=training)
             features = recomputed(call, features, enabled=training and self._recompute)
+            if block is self.post_norm:
+                features = activate(features, self._activation)
         return features
 
 
@@ -244,15 +263,17 @@ class Block(keras.layers.Layer):
 
 
 class PreactBlock(keras.layers.Layer):
-    """Pre-activation block: batch norm and activation before the first 3x3 convolution and after both; then a sum.
+    """Pre-activation block: batch norm and activation before the first convolution and after each 3x3; then a sum.
 
-    Source: `block_basic` of the TF Object Detection API's `models/keras_models/resnet_v1.py`.
+    Sources: `block_basic` of the TF Object Detection API's `models/keras_models/resnet_v1.py`; for a bottleneck, of
+    which the first 1x1 convolution has batch norm and activation, too, `block2` of keras.applications' ResNets.
 
     Args:
         in_filters: channels of the input.
-        filters: channels of the output.
+        filters: inner channels.
         stride: stride of the second convolution.
         projects: the shortcut is a 1x1 convolution of the activated input; False: the input itself.
+        bottleneck: convolutions are 1x1, 3x3, 1x1; False: 3x3, 3x3.
         activation: activation after each batch norm.
         batch_norm: arguments of `BatchNormalization`.
         name: layer name.
@@ -266,6 +287,7 @@ class PreactBlock(keras.layers.Layer):
         filters: int,
         stride: int,
         projects: bool,
+        bottleneck: bool,
         activation: Relu,
         batch_norm: dict[str, float],
         name: str,
@@ -273,29 +295,37 @@ class PreactBlock(keras.layers.Layer):
     ):
         super().__init__(name=name, dtype=dtype)
         self._activation, self._stride = activation, stride
-        self.in_filters, self.out_filters = in_filters, filters
+        self.in_filters, self.out_filters = in_filters, filters * (_EXPANSION if bottleneck else 1)
         self.norms = [
             BatchNormalization(name=f"{place}batch_normalization{number}", dtype=dtype, **batch_norm)
             for place, number in (("preact_", ""), ("", "_1"), ("", "_2"))
         ]
-        self.convs = [_conv(filters, 3, name="conv2d_1", dtype=dtype)]
-        self.convs.append(_conv(filters, 3, strides=stride, name="conv2d_2", dtype=dtype))
-        self.shortcut_conv = _conv(filters, 1, bias=0.0, name="shortcut_conv2d", dtype=dtype) if projects else None
+        self.convs = [
+            _conv(filters, 1 if bottleneck else 3, name="conv2d_1", dtype=dtype),
+            _conv(filters, 3, strides=stride, name="conv2d_2", dtype=dtype),
+        ]
+        last = functools.partial(_conv, self.out_filters, 1, bias=0.0, dtype=dtype)
+        self.last_conv = last(name="conv2d_3") if bottleneck else None
+        self.shortcut_conv = last(name="shortcut_conv2d") if projects else None
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Creates the variables."""
-        shape = (None, None, None, self.out_filters)
+        shape = (None, None, None, self.convs[0].filters)
         for layer, own in zip((*self.norms, *self.convs), (input_shape, shape, shape, input_shape, shape), strict=True):
             layer.build(own)
+        if self.last_conv is not None:
+            self.last_conv.build(shape)
         if self.shortcut_conv is not None:
             self.shortcut_conv.build(input_shape)
 
     def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Maps [B, H, W, in_filters] to [B, H / stride, W / stride, filters], rounded up."""
+        """Maps [B, H, W, in_filters] to [B, H / stride, W / stride, out_filters], rounded up."""
         activated = activate(self.norms[0](inputs, training=training), self._activation)
         shortcut = inputs if self.shortcut_conv is None else self.shortcut_conv(activated)
         for conv, norm in zip(self.convs, self.norms[1:], strict=True):
             activated = activate(norm(conv(activated), training=training), self._activation)
+        if self.last_conv is not None:
+            activated = self.last_conv(activated)
         return shortcut[:, :: self._stride, :: self._stride] + activated
 
 
@@ -317,9 +347,9 @@ def application_layer(layer: str) -> str:
     'conv4_block2_preact_bn'
     """
     part, _, name = layer.partition("/")
-    kind = "bn" if "batch_normalization" in name else "conv"
-    if part == "stem":
-        return f"conv1_{kind}"
+    kind = "bn" if "batch_normalization" in layer else "conv"
+    if part in ("stem", "post_batch_normalization"):
+        return f"{'post' if name == '' and kind == 'bn' else 'conv1'}_{kind}"
     block = part.replace("_", "_block")
     place = {"shortcut": "0", "preact": "preact"}.get(name.partition("_")[0], name.rpartition("_")[2])
     return f"{block}_{place}_{kind}"

@@ -47,7 +47,15 @@ class CenterNetConfig(DetectorConfig):
     """Configuration of a CenterNet; the epsilon of `batch_norm` is the backbone's."""
 
     FUNCTION_FIELDS = (
-        *("pixel_mean", "pixel_std", "padding", "backbone.layout", "neck.interpolation", "batch_norm.epsilon"),
+        *(
+            "pixel_mean",
+            "pixel_std",
+            "padding",
+            "backbone.layout",
+            "neck.kind",
+            "neck.interpolation",
+            "batch_norm.epsilon",
+        ),
     )
     PRESET_FIELDS = ("backbone.name", "image_size", "neck.filters", "head.filters")
 
@@ -92,11 +100,14 @@ class CenterNetConfig(DetectorConfig):
             self.refuse(("gradient_checkpointing",), f"with {backbone}")
             if filters or self.min_level != 2:
                 raise ValueError(f"{backbone} needs neck.filters = [] and min_level = 2")
-        elif len(filters) != len(self.levels):
-            raise ValueError(
-                f"neck.filters = {list(filters)}: specify one value for each of the {len(self.levels)} levels "
-                f"{self.max_level} to {self.min_level}"
-            )
+        else:
+            coarsest = self.max_level - (self.neck.kind == "deconv")
+            count = coarsest - self.min_level + 1
+            if len(filters) != count:
+                raise ValueError(
+                    f"neck.filters = {list(filters)}: specify one value for each of the {count} levels {coarsest} to "
+                    f"{self.min_level}"
+                )
 
 
 def head_keys(convs: Mapping[str, Sequence[tuple[int, int]]]) -> dict[str, Any]:
@@ -126,6 +137,15 @@ _MOBILENET = CenterNetConfig().changed(
     }
 )
 
+_V2 = CenterNetConfig().changed(
+    {
+        "backbone": {"name": "resnet-50-v2"},
+        "neck": {"kind": "deconv", "filters": (256, 128, 64)},
+        "pixel_mean": (127.5, 127.5, 127.5),
+        "pixel_std": (127.5, 127.5, 127.5),
+    }
+)
+
 _HOURGLASS: dict[str, Any] = {
     "neck": {"filters": ()},
     "batch_norm": {"epsilon": 1e-5},
@@ -138,6 +158,7 @@ _BOXES: dict[str, CenterNetConfig] = {
         f"centernet-r{depth}": CenterNetConfig(backbone=BackboneOptions(name=f"resnet-{depth}"))
         for depth in (18, 34, 50, 101)
     },
+    **{f"centernet-r{depth}-v2": _V2.changed({"backbone": {"name": f"resnet-{depth}-v2"}}) for depth in (50, 101)},
     "centernet-mobilenet-v2": _MOBILENET,
     **{
         f"centernet-{name}": CenterNetConfig().changed(_HOURGLASS | {"backbone": {"name": name}})

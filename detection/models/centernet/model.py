@@ -29,7 +29,7 @@ from detection.models.centernet.keypoints import Keypoints
 from detection.models.centernet.peaks import best_peaks
 from detection.models.detector import Capabilities, Detector
 from detection.models.heads.postprocess import clipped_to_image, picked_detections
-from detection.models.necks.upsampling import UpsamplingNeck
+from detection.models.necks.upsampling import DeconvNeck, UpsamplingNeck
 from detection.ops.anchors import feature_sizes
 from detection.ops.boxes import area_yxyx, clip_yxyx
 from detection.ops.nms import Picked
@@ -82,12 +82,13 @@ class CenterNet(Detector):
             names = tuple(tuple(own) for own in keypoints)
             self.keypoints = Keypoints(names, stride=config.stride, size=self._size, options=config.keypoints)
         self.backbone: Backbone | Hourglass
-        self.neck: UpsamplingNeck | None = None
+        self.neck: UpsamplingNeck | DeconvNeck | None = None
         batch_norm = config.batch_norm.arguments
         spec = HOURGLASSES.get(config.backbone.name)
         if spec is None:
             self.backbone = self._pyramid_backbone()
-            self.neck = UpsamplingNeck(config.neck, momentum=batch_norm["momentum"], dtype=self.dtype_policy)
+            neck = DeconvNeck if config.neck.kind == "deconv" else UpsamplingNeck
+            self.neck = neck(config.neck, momentum=batch_norm["momentum"], dtype=self.dtype_policy)
         else:
             self.backbone = Hourglass(
                 spec=spec, batch_norm=batch_norm, name=config.backbone.name, dtype=self.dtype_policy

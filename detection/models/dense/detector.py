@@ -11,7 +11,7 @@ from detection.models.dense.config import DenseConfig, SharedHeadsConfig
 from detection.models.detector import Capabilities, Detector
 from detection.models.heads.dense import DenseHead
 from detection.models.heads.dense_losses import DenseLosses
-from detection.models.heads.postprocess import detect_boxes, normalize_boxes
+from detection.models.heads.postprocess import detect_boxes, normalize_boxes, rows_of_levels
 from detection.ops.anchors import feature_sizes
 from detection.ops.boxes import decode_yxyx
 from detection.ops.losses import softmax_log_odds
@@ -152,14 +152,20 @@ class DenseDetector(Detector):
 
     def detect(self, outputs: RawOutputs, image_info: ImageInfo) -> Detections:
         """See `Detector.detect`: best candidates, then NMS by `model.postprocess`."""
-        return detect_boxes(
+        detections = detect_boxes(
             self._logits_per_level(outputs),
             self._per_level(outputs.box_deltas, 4),
             tf.constant(self.anchors),
             image_info,
             self.config.postprocess,
             graph=self.nms_graph,
+            with_anchors=self.names_anchors,
         )
+        if detections.anchors is None:
+            return detections
+        filled = detections.scores[..., tf.newaxis] > 0.0
+        scores = tf.sigmoid(rows_of_levels(self._columns_per_level(outputs), detections.anchors))
+        return detections._replace(class_scores=tf.where(filled, scores, 0.0))
 
     def raw_detections(self, outputs: RawOutputs, image_info: ImageInfo) -> RawDetections:
         """See `Detector.raw_detections`."""
@@ -186,10 +192,15 @@ class DenseDetector(Detector):
 
     def _logits_per_level(self, outputs: RawOutputs) -> list[tf.Tensor]:
         """Returns [B, A_l, C] per level, without the background, whose sigmoids are the scores."""
+        levels = self._columns_per_level(outputs)
+        return [level[..., 1:] for level in levels] if self.config.loss.background_class else levels
+
+    def _columns_per_level(self, outputs: RawOutputs) -> list[tf.Tensor]:
+        """Returns what `_logits_per_level` does, with the background."""
         levels = self._per_level(outputs.class_logits, self._columns)
         if self.config.loss.class_loss.endswith("softmax"):
             levels = [softmax_log_odds(level / self.config.loss.logit_scale) for level in levels]
-        return [level[..., 1:] for level in levels] if self.config.loss.background_class else levels
+        return levels
 
     def _by_anchor(self, levels: list[tf.Tensor], width: int) -> tf.Tensor:
         """Concatenates [B, h, w, K * width] per level to [B, A, width], in the order of the anchors."""

@@ -180,6 +180,10 @@ class FasterRcnn(Detector):
         """See `Detector.count_positives`: the number of images, then the anchors of the RPN's box loss."""
         return self._counts(labels, anchor_assignment(self.config, self.anchors, labels))
 
+    def num_positives(self, labels: Labels) -> tf.Tensor:
+        """See `Detector.num_positives`: those of the RPN's box loss."""
+        return self.count_positives(labels)[1]
+
     def _counts(self, labels: Labels, assignment: Assignment) -> tf.Tensor:
         images = tf.cast(tf.shape(labels.boxes)[:1], tf.float32)
         return tf.concat([images, count_box_anchors(self.config, assignment.positive)], axis=0)

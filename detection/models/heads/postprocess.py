@@ -82,6 +82,7 @@ def detect_boxes(
     options: BoxPostprocess,
     *,
     graph: NmsGraph = "windows",
+    with_anchors: bool = False,
 ) -> Detections:
     """Turns the outputs of a detector into detections: candidates, decoded boxes, NMS, and the boxes in the image.
 
@@ -97,6 +98,7 @@ def detect_boxes(
         image_info: sizes and scales of the images.
         options: options of post-processing.
         graph: form of the NMS graph, as in `Detector.nms_graph`.
+        with_anchors: also return `Detections.anchors`.
     """
     best = tf.concat([tf.reduce_max(level, axis=2) for level in class_logits], axis=1)
     num_classes = class_logits[0].shape[2]
@@ -122,6 +124,9 @@ def detect_boxes(
             graph=graph,
         )
         detections = picked_detections(picked, clipped, candidates.classes)
+        if with_anchors:
+            picked_anchors = tf.gather(candidates.anchors, picked.indices, batch_dims=1)
+            detections = detections._replace(anchors=tf.where(detections.scores > 0.0, picked_anchors, 0))
         if number + 1 == len(windows):
             return detections
         settled = tf.reduce_all(_is_settled(picked, scores[:, -1], options))

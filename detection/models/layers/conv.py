@@ -17,6 +17,7 @@ def conv2d(
     strides: int = 1,
     separable: bool = False,
     centred: bool = False,
+    transposed: bool = False,
     bias: float | None = 0.0,
     initializer: Callable[[], Any] = glorot_uniform,
     name: str,
@@ -30,6 +31,7 @@ def conv2d(
         strides: stride.
         separable: depthwise, then pointwise, without batch norm between them; a 1x1 convolution stays plain.
         centred: a strided plain one pads all sides equally.
+        transposed: a plain one, whose strides enlarge its input.
         bias: initial bias; None: no bias.
         initializer: makes an initializer for each kernel.
         name: layer name.
@@ -38,7 +40,8 @@ def conv2d(
     separable &= kernel > 1
     kernels = ("depthwise_initializer", "pointwise_initializer") if separable else ("kernel_initializer",)
     centred &= kernel > 1 and strides > 1 and not separable
-    layer = keras.layers.SeparableConv2D if separable else _CentredConv2D if centred else keras.layers.Conv2D
+    plain = keras.layers.Conv2DTranspose if transposed else keras.layers.Conv2D
+    layer = keras.layers.SeparableConv2D if separable else _CentredConv2D if centred else plain
     return layer(
         filters,
         kernel,

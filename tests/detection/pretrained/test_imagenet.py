@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from detection.models.backbones.efficientnet import EfficientNet
 from detection.models.backbones.efficientnet_spec import BACKBONES, EfficientNetLayout
-from detection.models.backbones.resnet import RESNET_PIXEL_MEAN, RESNETS, ResNet, ResNetLayout, ResNetSpec
+from detection.models.backbones.resnet import RESNET_PIXEL_MEAN, RESNETS, RESNETS_V2, ResNet, ResNetLayout, ResNetSpec
 from detection.models.detector import Detector
 from detection.pretrained import imagenet
 from detection.pretrained.imagenet import find_weights_file, load_imagenet_weights
@@ -185,6 +185,33 @@ def test_feature_maps_of_a_resnet_equal(their_resnet: tuple[keras.Model, str], m
     np.testing.assert_allclose(stem[:, 2:-2, 2:-2], theirs[0][:, 2:-2, 2:-2], atol=1e-3, rtol=1e-4)
 
 
+def test_feature_maps_of_a_resnet_v2_equal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = keras.applications.ResNet50V2(weights=None, include_top=False, input_shape=(SIDE, SIDE, 3))
+    random = np.random.default_rng(0)
+    for layer in model.layers:
+        values = layer.get_weights()
+        is_norm = isinstance(layer, keras.layers.BatchNormalization)
+        layer.set_weights(
+            [value + random.uniform(0.0, 0.3, value.shape) * (is_norm or value.ndim == 1) for value in values]
+        )
+    file = tmp_path / "resnet.weights.h5"
+    model.save_weights(file)
+    pixels = random.uniform(0, 255, (2, SIDE, SIDE, 3)).astype(np.float32)
+    names = ["conv1_conv", "conv2_block2_out", "conv3_block3_out", "conv4_block5_out", "post_relu"]
+    theirs = keras.Model(model.input, [model.get_layer(name).output for name in names])(pixels / 127.5 - 1.0)
+    for mean in (127.5, 100.0):
+        detector = _with_resnet((mean,) * 3, spec=RESNETS_V2["resnet-50-v2"], name="resnet-50-v2")
+        report = load_imagenet_weights(detector, str(file))
+        assert (len(report.loaded), report.unused) == (len(detector.backbone.variables), ())
+        images = tf.constant((pixels - detector.pixel_mean) / detector.pixel_std, tf.float32)
+        if mean == 127.5:
+            for our_level, their_level in zip(detector.backbone(images), theirs, strict=True):
+                np.testing.assert_allclose(our_level, their_level, atol=1e-4 * np.abs(their_level).max())
+        else:  # what the stem's windows see beyond the border differs
+            stem = detector.backbone.stem(images)
+            np.testing.assert_allclose(stem[:, 2:-2, 2:-2], theirs[0][:, 2:-2, 2:-2], atol=1e-4, rtol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("name", "application", "layers"),
     [
@@ -246,6 +273,7 @@ def test_weights_of_another_layout_are_refused(tmp_path: Path) -> None:
     [
         ("EfficientNetB0", "efficientnet-b0"),
         *((f"ResNet{layers}", f"resnet-{layers}") for layers in (50, 101, 152)),
+        *((f"ResNet{layers}V2", f"resnet-{layers}-v2") for layers in (50, 101, 152)),
         ("MobileNet", "mobilenet-v1"),
         ("MobileNetV2", "mobilenet-v2"),
     ],
@@ -255,7 +283,8 @@ def test_imagenet_asks_for_the_file_that_keras_itself_asks_for(
 ) -> None:
     asked = _requests(monkeypatch)
     # Without blocks the model is made quickly; its file's name does not depend on them.
-    for module, blocks in (("resnet", "stack_residual_blocks_v1"), ("efficientnet", "block")):
+    all_blocks = [("resnet", f"stack_residual_blocks_{version}") for version in ("v1", "v2")]
+    for module, blocks in (*all_blocks, ("efficientnet", "block")):
         monkeypatch.setattr(importlib.import_module(f"keras.src.applications.{module}"), blocks, _as_it_is)
     with pytest.raises(OSError, match="no network"):
         getattr(keras.applications, name)(weights="imagenet", include_top=False)

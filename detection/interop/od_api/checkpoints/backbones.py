@@ -128,4 +128,4 @@ class SsdBackboneFormat(OdApiFormat):
 
 def backbone_layer(backbone: str, layer: str) -> str:
     """Returns Keras' name of a backbone's layer, given its path below our backbone."""
-    return application_layer(layer) if backbone in RESNETS else mobilenet_layer(backbone, layer)
+    return application_layer(layer) if backbone.startswith("resnet-") else mobilenet_layer(backbone, layer)

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from detection.interop.od_api.checkpoints.backbones import OdApiFormat, backbone_layer
 from detection.interop.od_api.checkpoints.layers import ROOT, backbone_of, is_alone, keras_layers, with_layer_names
 from detection.models.backbones.hourglass import HOURGLASSES
+from detection.models.backbones.resnet import RESNETS_V2
 from detection.models.centernet.config import CENTERNETS, PERSON_SPREADS, CenterNetConfig, head_keys
 from detection.models.centernet.keypoint_options import HEATMAP, OFFSET, REGRESSION
 from detection.weights.checkpoint_format import Shapes, Values, VariableSource, some, unchanged
@@ -41,12 +42,12 @@ _HOURGLASS_LAYERS = {
 # Variables that every such network has, and their numbers of axes.
 _SIZED = {f"{_HEADS}/{task}/0/layer_with_weights-0/bias": 1 for task in _SCOPES.values()}
 _FUNCTION = ("backbone.layout", "batch_norm.epsilon", "pixel_mean", "pixel_std")
-_RESNETS, _MOBILENET = ("resnet-18", "resnet-34", "resnet-50", "resnet-101"), "mobilenet-v2"
-_LAYERS = {name: keras_layers(name) for name in (*_RESNETS, _MOBILENET)}
+_RESNETS, _V2, _MOBILENET = ("resnet-18", "resnet-34", "resnet-50", "resnet-101"), tuple(RESNETS_V2), "mobilenet-v2"
+_LAYERS = {name: keras_layers(name) for name in (*_RESNETS, *_V2, _MOBILENET)}
 # Backbones by the number of their layers with weights.
 _COUNTS = {len(layers): name for name, layers in _LAYERS.items()}
 _COUNTS |= zip((28, 60, 98, 160, 320), HOURGLASSES, strict=True)
-_PREACTIVATED = _RESNETS[:2]  # convolutions before their batch norms have no bias
+_PREACTIVATED = (*_RESNETS[:2], *_V2)  # convolutions before their batch norms have no bias
 _PRESETS = {name: preset for name, preset in CENTERNETS.items() if preset.backbone.name in (*_LAYERS, *HOURGLASSES)}
 
 
@@ -72,7 +73,8 @@ def _layer(part: str, layer: str, config: CenterNetConfig, scopes: Mapping[str, 
         return f"{_BASE}{names.index(own)}", f"{_BASE}{names.index(conv)}" if biased else ""
     if part == "neck":
         kind, place, *norm = layer.split("_")
-        number = max(3 * int(place) - (kind == "lateral"), 1) + len(norm)
+        first = 4 * int(place) - 3 + 2 * (kind == "deconv") if config.neck.kind == "deconv" else 3 * int(place)
+        number = max(first - (kind == "lateral"), 1) + len(norm)
         return f"{_NECK}{number}", f"{_NECK}{number - 1}"
     task, _, place = part.partition("_head")
     count = len(config.head.layers(task)) if layer == "predict" else layer.removeprefix("conv").removeprefix("_") or 0
@@ -121,13 +123,15 @@ class CenterNetFormat(OdApiFormat):
     def network(self, config: CenterNetConfig) -> dict[str, Any]:
         """Implements `OdApiFormat.network`; sizes of the network are those of its variables."""
         backbone, names = self._backbone(), self.names
-        neck = {} if backbone in HOURGLASSES else {_kernel(f"{_NECK}{number}", names): 4 for number in (1, 3, 6, 9)}
-        start = "not a checkpoint of a CenterNet with a ResNet v1 or MobileNet v2 and an FPN or an Hourglass:"
+        layers = () if backbone in HOURGLASSES else (1, 5, 9) if backbone in _V2 else (1, 3, 6, 9)
+        neck = {_kernel(f"{_NECK}{number}", names): 4 for number in layers}
+        start = "not a checkpoint of a CenterNet with a ResNet, a MobileNet v2 or an Hourglass:"
         self.require_variables(_SIZED | neck, start)
         counts = self._keypoint_heads() if config.keypoints else {}
         scopes = self._scopes() if counts else _SCOPES
         return {
             **self.function(backbone),
+            "neck.kind": "deconv" if backbone in _V2 else "fpn",
             "neck.filters": [self.shape(name)[-1] for name in neck],
             **head_keys({task: self._head_layers(scope)[:-1] for task, scope in scopes.items()}),
             "neck.separable_conv": any("pointwise" in name for name in neck),
@@ -195,7 +199,7 @@ class CenterNetFormat(OdApiFormat):
             if variable == "moving_mean" and f"{conv}/bias" in self.names:
                 names.append(f"{conv}/bias")
                 convert = operator.sub
-            elif rest in ("stem", "stem/conv2d") and variable == "kernel" and config.backbone.name != _MOBILENET:
+            elif rest in ("stem", "stem/conv2d") and variable == "kernel" and part not in (*_V2, _MOBILENET):
                 convert = _from_bgr
             theirs = tuple(self.names.get(name, name) for name in names)
             sources[path] = VariableSource(theirs, (shape,) * len(names), convert)

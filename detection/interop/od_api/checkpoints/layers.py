@@ -17,9 +17,10 @@ from detection.models.backbones.efficientnet_spec import (
     block_specs,
     stage_repeats,
 )
-from detection.models.backbones.resnet import RESNETS
+from detection.models.backbones.resnet import RESNETS, RESNETS_V2
 
 ROOT = "feature_extractor"
+_RESNETS = RESNETS | RESNETS_V2
 _COUNTED = re.compile(rf"{ROOT}/layer_with_weights-(\d+)/(\w+)")
 
 
@@ -30,13 +31,16 @@ def resnet_layers(name: str) -> list[str]:
     ['conv1_conv', 'conv2_block1_1_bn', 'conv2_block1_0_conv', 'conv2_block1_3_bn']
     >>> resnet_layers("resnet-18")[:8:3]
     ['conv1_conv', 'conv2_block1_1_bn', 'conv2_block1_0_conv']
+    >>> resnet_layers("resnet-50-v2")[5:8], len(resnet_layers("resnet-50-v2"))
+    (['conv2_block1_2_bn', 'conv2_block1_0_conv', 'conv2_block1_3_conv'], 102)
     """
-    preact = not RESNETS[name].bottleneck
-    last = [] if preact else ["3_conv", "3_bn"]
+    spec = _RESNETS[name]
+    preact = spec.v2 or not spec.bottleneck
+    last = ["3_conv", *([] if preact else ["3_bn"])] if spec.bottleneck else []
     inner = [*(["preact_bn"] if preact else []), "1_conv", "1_bn", "2_conv", "2_bn"]
-    first = ["0_conv"] if preact else ["0_conv", "3_conv", "0_bn", "3_bn"]
+    first = ["0_conv", *last[:1], *([] if preact else ["0_bn", "3_bn"])]
     layers = ["conv1_conv"] if preact else ["conv1_conv", "conv1_bn"]
-    for stage, blocks in enumerate(RESNETS[name].repeats, start=2):
+    for stage, blocks in enumerate(spec.repeats, start=2):
         for block in range(1, blocks + 1):
             layers += [f"conv{stage}_block{block}_{layer}" for layer in (*inner, *(first if block == 1 else last))]
     return [*layers, *(["post_bn"] if preact else [])]
@@ -81,14 +85,14 @@ def efficientnet_layers(name: str) -> list[str]:
 @functools.cache
 def keras_layers(backbone: str) -> tuple[str, ...]:
     """Returns the layers with weights of a backbone in Keras' order; () for a network that the original lacks."""
-    if backbone in RESNETS:
+    if backbone in _RESNETS:
         return tuple(resnet_layers(backbone))
     if backbone.startswith("mobilenet-"):
         return tuple(mobilenet_layers(backbone))
     return tuple(efficientnet_layers(backbone)) if backbone.startswith("efficientnet-b") else ()
 
 
-_BACKBONES = (*RESNETS, "mobilenet-v1", "mobilenet-v2", *(f"efficientnet-b{number}" for number in range(8)))
+_BACKBONES = (*_RESNETS, "mobilenet-v1", "mobilenet-v2", *(f"efficientnet-b{number}" for number in range(8)))
 
 
 def is_alone(theirs: Collection[str]) -> bool:

@@ -24,8 +24,8 @@ HEAD_ENDS = (
 )
 # Suffixes of TF2 names, and unscoped names.
 _KERAS = (
-    (r"(conv1_(?:conv|bn)/\w+)", r"\1"),
-    (r"(conv[2-5]_block\d+_[0-3]_(?:conv|bn)/\w+)", r"\1"),
+    (r"(conv1_(?:conv|bn)/\w+|post_bn/\w+)", r"\1"),
+    (r"(conv[2-5]_block\d+_(?:[0-3]|preact)_(?:conv|bn)/\w+)", r"\1"),
     (r"(conv1/kernel|(?:bn_)?Conv1/\w+|Conv_1(?:_bn)?/\w+)", r"\1"),  # MobileNets; TF-Slim has a conv1/weights
     (r"((?:conv_[dp]w_\d+(?:_bn)?|(?:block_\d+|expanded_conv)_\w+)/\w+)", r"\1"),
     (r"(projection_\d+/\w+)", r"\1"),

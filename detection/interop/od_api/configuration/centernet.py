@@ -12,6 +12,7 @@ from schemas.quoting import quoted
 
 # Detectors by the type of their feature extractor.
 CENTERNET_NETWORKS = {f"resnet_v1_{depth}_fpn": f"centernet-r{depth}" for depth in (18, 34, 50, 101)} | {
+    **{f"resnet_v2_{depth}": f"centernet-r{depth}-v2" for depth in (50, 101)},
     "mobilenet_v2_fpn": "centernet-mobilenet-v2",
     "mobilenet_v2_fpn_sep_conv": "centernet-mobilenet-v2",
     **{name.replace("-", "_"): f"centernet-{name}" for name in HOURGLASSES},
@@ -70,7 +71,7 @@ def centernet_keys(model: Message) -> Keys:
 def _neck(features: Message, kind: str) -> dict[str, Any]:
     features.only("use_depthwise", False, reason="use_separable_conv is the neck's option here")
     features.only("depth_multiplier", 1.0, reason="networks have their own widths here")
-    if kind in ("resnet_v1_18_fpn", "resnet_v1_34_fpn"):
+    if kind in ("resnet_v1_18_fpn", "resnet_v1_34_fpn", "resnet_v2_50", "resnet_v2_101"):
         return {"backbone.layout": "od-api"}
     if not kind.startswith("mobilenet"):
         return {}

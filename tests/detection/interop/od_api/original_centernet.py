@@ -1,8 +1,9 @@
-"""The Object Detection API's CenterNets with a ResNet-18, as a functional Keras model, and with an Hourglass-20.
+"""The Object Detection API's CenterNets with a ResNet-18 or a ResNet-50 v2, as functional Keras models, and others.
 
-Without any code of ours.  Facts of its code: `block_basic` and `resnet_v1_18` of `models/keras_models/resnet_v1.py`,
-`hourglass_20` of `models/keras_models/hourglass_network.py`, the neck of
-`center_net_resnet_v1_fpn_feature_extractor.py`, and `make_prediction_net` of `center_net_meta_arch.py`.
+Those with an Hourglass-20.  Without any code of ours.  Facts of its code: `block_basic` and `resnet_v1_18` of
+`models/keras_models/resnet_v1.py`, `hourglass_20` of `models/keras_models/hourglass_network.py`, the necks of
+`center_net_resnet_v1_fpn_feature_extractor.py` and `center_net_resnet_feature_extractor.py`, and
+`make_prediction_net` of `center_net_meta_arch.py`.
 """
 
 from typing import Any, cast
@@ -20,20 +21,32 @@ HEADS = {"object_center": ([24, 16], [5, 3], CLASSES), "box/scale": ([32], [3], 
 
 
 class OdApiCenterNet(RandomNetwork):
-    """The network; the numbers of `layer_with_weights` are those of Keras' functional models."""
+    """The network; the numbers of `layer_with_weights` are those of Keras' functional models.
 
-    def __init__(self) -> None:
+    Args:
+        v2: the backbone is a ResNet-50 v2; False: a ResNet-18.
+    """
+
+    def __init__(self, *, v2: bool = False) -> None:
         super().__init__()
+        self._v2 = v2
         images = layers.Input((None, None, 3))
-        base, levels = _resnet_18(images)
-        features = keras.Model(images, _neck(images, keras.Model(images, levels)))
+        if v2:
+            base = keras.applications.ResNet50V2(weights=None, include_top=False, input_tensor=images)
+            features = keras.Model(
+                images, _deconvs(keras.Model(images, base.get_layer("conv5_block3_out").output)(images))
+            )
+        else:
+            base, levels = _resnet_18(images)
+            features = keras.Model(images, _neck(images, keras.Model(images, levels)))
         heads = {name: _head(*options) for name, options in HEADS.items()}
         self.model = keras.Model(images, {name: head(features(images)) for name, head in heads.items()})
         random = np.random.default_rng(5)
         for variable in (*base.variables, *self.model.variables):
             values = random.normal(0.0, 0.1, variable.shape)
             if "kernel" in variable.path:
-                scale = 0.01 if variable.shape[2] == 3 else 1.0  # pixels are up to 255
+                scale = 0.01 if variable.shape[2] == 3 and not v2 else 1.0  # pixels are up to 255
+                scale *= 3.0 if "transpose" in variable.path else 1.0  # a quarter of the kernel meets an input
                 values = random.normal(0.0, scale / np.sqrt(np.prod(variable.shape[:-1])), variable.shape)
             elif variable.name in ("gamma", "moving_variance"):
                 values += 1.0
@@ -49,7 +62,7 @@ class OdApiCenterNet(RandomNetwork):
 
     def outputs(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
         """Maps RGB pixels to the outputs of the heads."""
-        return dict(self.model(images[..., ::-1] - [103.939, 116.779, 123.68]))
+        return dict(self.model(images / 127.5 - 1.0 if self._v2 else images[..., ::-1] - [103.939, 116.779, 123.68]))
 
 
 def _norm(x: Any, epsilon: float = 1.001e-5) -> Any:
@@ -87,6 +100,14 @@ def _neck(images: Any, backbone: keras.Model) -> Any:
     for level, filters, outputs in ((2, 256, 128), (1, 128, 64), (0, 64, 64)):
         x = layers.UpSampling2D(2)(x) + layers.Conv2D(filters, 1)(levels[level])
         x = layers.ReLU()(_norm(layers.Conv2D(outputs, 3, padding="same")(x), epsilon=1e-3))
+    return x
+
+
+def _deconvs(x: Any) -> Any:
+    for filters in (256, 128, 64):
+        x = layers.ReLU()(_norm(layers.Conv2D(filters, 3, padding="same")(x), epsilon=1e-3))
+        x = layers.Conv2DTranspose(filters, 3, strides=2, padding="same")(x)
+        x = layers.ReLU()(_norm(x, epsilon=1e-3))
     return x
 
 

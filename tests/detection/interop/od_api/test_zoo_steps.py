@@ -14,6 +14,7 @@ from detection.interop.od_api.checkpoints.efficientdet import EfficientDetFormat
 from detection.interop.od_api.checkpoints.formats import FORMATS
 from detection.interop.od_api.checkpoints.layers import keras_layers
 from detection.interop.od_api.configuration.pipeline_config import NETWORKS, convert_pipeline_config
+from detection.models.backbones.resnet import RESNETS_V2
 from detection.training.build_step import initialize_from_config, state_from_config, train_loop_from_config
 from detection.training.engine.state import TrainState
 from detection.training.resolve import assumed
@@ -31,7 +32,9 @@ CONVERTED = (
     "center_net_deepmac_512x512_voc_only_tpu-32",
     "centernet_hourglass104_1024x1024_coco17_tpu-32",
     "centernet_hourglass104_512x512_coco17_tpu-8",
+    "centernet_resnet101_v1_fpn_512x512_coco17_tpu-8",  # whose ResNet is a v2
     "centernet_resnet50_v1_fpn_512x512_kpts_coco17_tpu-8",
+    "centernet_resnet50_v2_512x512_kpts_coco17_tpu-8",
     *(
         f"faster_rcnn_resnet{depth}_v1_{kind}"
         for depth in (50, 101, 152)
@@ -100,6 +103,9 @@ def _backbone_alone(state: TrainState, folder: Path) -> tuple[str, dict[str, np.
         named.update(zip(names, values, strict=True))
     if kind is EfficientDetFormat:  # from B1 on, blocks follow that no level reads
         named = {f"{layer}/unread": np.zeros([1]) for layer in keras_layers(detector.config.backbone.name)} | named
+    if detector.config.backbone.name in RESNETS_V2:
+        unread = len(keras_layers(detector.config.backbone.name)) - 1  # after the features
+        named[f"feature_extractor/layer_with_weights-{unread}/gamma"] = np.zeros([1])
     return write(named, folder / "backbone" / "ckpt-1"), by_path
 
 

@@ -36,10 +36,18 @@ def test_depths_count_convolutions_and_the_classifier() -> None:
         assert int(name.removeprefix("resnet-")) == sum(spec.repeats) * (3 if spec.bottleneck else 2) + 2
 
 
-@pytest.mark.parametrize("layout", ["standard", "tpu", "od-api"])
-@pytest.mark.parametrize("bottleneck", [True, False])
-def test_levels_halve_rounding_up(layout: ResNetLayout, bottleneck: bool) -> None:
-    backbone = _resnet(TINY._replace(bottleneck=bottleneck), layout=layout)
+@pytest.mark.parametrize(
+    ("layout", "bottleneck", "v2"),
+    [
+        *((layout, bottleneck, False) for layout in ("standard", "tpu", "od-api") for bottleneck in (True, False)),
+        ("standard", True, True),
+        ("od-api", True, True),
+    ],
+)
+def test_levels_halve_rounding_up(layout: ResNetLayout, bottleneck: bool, v2: bool) -> None:
+    spec = ResNetSpec((2, 2, 2, 1), bottleneck=bottleneck, v2=v2)
+    backbone = _resnet(spec, layout=layout)
+    assert sum(map(len, backbone.stages)) == 8 + (v2 and layout == "standard")
     levels = backbone(tf.zeros([1, 50, 33, 3]))
     assert [level.shape.as_list()[1:3] for level in levels] == [[25, 17], [13, 9], [7, 5], [4, 3], [2, 2]]
     assert [level.shape[3] for level in levels] == backbone.level_filters

@@ -84,6 +84,9 @@ class Detections(NamedTuple):
         None for a detector without masks.
     keypoints: float32 [B, N, K, 3], (y, x, score), normalised to the original image; None
         for a detector without keypoints.
+    anchors: int32 [B, N], index of each box's anchor; None: not asked for, or no such detector.
+    class_scores: float32 [B, N, C], or C + 1 with the background first, the anchor's scores of
+        all classes; None: as `anchors`.
     """
 
     boxes: tf.Tensor
@@ -92,6 +95,8 @@ class Detections(NamedTuple):
     num: tf.Tensor
     masks: tf.Tensor | None = None
     keypoints: tf.Tensor | None = None
+    anchors: tf.Tensor | None = None
+    class_scores: tf.Tensor | None = None
 
 
 class AnchorOutputs(NamedTuple):

@@ -6,6 +6,7 @@ TOTAL_LOSS = "loss"  # key of the sum of all losses, beside the losses
 GRADIENT_NORM = "gradient_norm"  # of all variables; with "/" and a variable's path: of one variable
 GRADIENT_HISTOGRAM = "gradient"  # with "/" and a variable's path
 TRUNCATED = "instances_cut_off"  # instances beyond model.max_instances
+POSITIVES = "num_positives"  # positive anchors of a batch, or objects of a network without anchors
 
 # Scalars of training besides losses and the norms of single gradients.
 _OTHERS = frozenset(
@@ -17,6 +18,7 @@ _OTHERS = frozenset(
         "learning_rate",
         "loss_scale",
         "nonfinite_steps",
+        POSITIVES,
         "skipped_steps",
         "steps_per_sec",
     }

@@ -6,6 +6,7 @@ EXAMPLE_SIGNATURE = "serving_examples"  # serialized tf.train.Examples
 
 IMAGES = "images"  # string [B], encoded; or uint8 [B, H, W, 3]
 EXAMPLES = "examples"  # string [B]
+OD_API_INPUT = "input_tensor"  # in place of both, with the outputs of the TF Object Detection API
 
 BOXES = "detection_boxes"  # float32 [B, N, 4]: ymin, xmin, ymax, xmax, 0..1
 SCORES = "detection_scores"  # float32 [B, N], best first
@@ -27,6 +28,10 @@ CLASS_LOGITS = "class_logits"  # float32 [1, A, C]
 # COCO's RLE in each image's own size; empty for padding.
 MASKS = "detection_masks"
 KEYPOINTS = "detection_keypoints"  # float32 [B, N, K, 3]: y, x (0..1), score
+# Outputs of a detector with anchors and one stage, with those of the API: float32 [B, N], and [B, N, C], or C + 1 with
+# the background first.
+ANCHOR_INDICES = "detection_anchor_indices"
+CLASS_SCORES = "detection_multiclass_scores"
 KEYPOINT_SCORES = "detection_keypoint_scores"  # float32 [B, N, K] of the Object Detection API, whose keypoints are y, x
 
 WEIGHTS_PART = "weights"  # key in its variables file: the model's variables by path

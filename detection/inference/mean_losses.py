@@ -21,7 +21,7 @@ from schemas.scalars import TOTAL_LOSS
 
 
 class MeanLosses:
-    """Means of a detector's losses over batches, without augmentation and L2 decay.
+    """Means of a detector's losses over batches, without augmentation.
 
     Images are preprocessed as in serving, in the order of the records.  The last batch may
     be smaller; batches are weighted by their number of images.
@@ -34,6 +34,7 @@ class MeanLosses:
         max_instances: max objects per image.
         with_crowds: ignore crowd regions, as `train.crowds` = ignore; False: they are background.
         copies: copies of `detector` on other devices, which share the batches.
+        regularization: loss of the current weights; None: no such loss.
     """
 
     def __init__(
@@ -45,8 +46,10 @@ class MeanLosses:
         max_instances: int = 100,
         with_crowds: bool = False,
         copies: Sequence[Detector] = (),
+        regularization: Callable[[], tf.Tensor] | None = None,
     ) -> None:
         self._detector = detector
+        self._regularization = regularization
         self._category_ids = [category["id"] for category in categories]
         self._num_keypoints = num_keypoints(categories) if detector.capabilities.keypoints else 0
         self._max_instances = max_instances
@@ -84,6 +87,8 @@ class MeanLosses:
             for name, value in terms.items():
                 totals[name] = totals.get(name, 0.0) + value * count
         means = {name: total / images for name, total in totals.items()}
+        if means and self._regularization is not None:
+            means["l2_loss"] = float(self._regularization())
         return means | {TOTAL_LOSS: sum(means.values())} if means else {}
 
     def _batch_terms(self, records: Iterable[bytes]) -> list[tuple[int, dict[str, float]]]:

@@ -7,6 +7,7 @@ Scalars and pictures have the names of the TF Object Detection API (`metrics/coc
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import tensorflow as tf
@@ -43,6 +44,7 @@ def write_evaluation(
     metrics: Sequence[CocoMetrics],
     losses: Mapping[str, float],
     pictures: Sequence[Picture],
+    others: Mapping[str, float] = MappingProxyType({}),
 ) -> None:
     """Appends one evaluation of a checkpoint or an exported model to a TensorBoard folder, without undefined metrics.
 
@@ -52,13 +54,14 @@ def write_evaluation(
         metrics: metrics on all images, per IoU type.
         losses: loss term -> mean, and their sum as `TOTAL_LOSS`.
         pictures: pictures from `side_by_side`.
+        others: further scalars by tag.
 
     Raises:
         DataError: the folder cannot be written.
     """
     require_writable(logdir)
     scalars = {tag: value for one in metrics for tag, value in _scalars(one).items() if value != UNDEFINED}
-    scalars |= {tag: losses[name] for name, tag in loss_tags(losses).items()}
+    scalars |= {tag: losses[name] for name, tag in loss_tags(losses).items()} | dict(others)
     with tf.summary.create_file_writer(str(logdir)).as_default(step):
         for tag, value in scalars.items():
             tf.summary.scalar(tag, value)

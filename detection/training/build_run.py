@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
@@ -21,6 +22,7 @@ from detection.models.registry import detector_from_config
 from detection.storage.atomic import new_directory, write_json
 from detection.storage.files import is_file
 from detection.storage.json_files import read_json
+from detection.training.build_step import changing_variables, l2_from_config, schedule_from_config
 from detection.training.checkpoints.files import checkpoint_path, step_of
 from detection.training.checkpoints.manager import load_weights
 from detection.training.distributed.strategy import is_chief, worker_count, worker_index
@@ -65,6 +67,7 @@ def callbacks_from_config(
     categories: Sequence[Mapping[str, Any]],
     *,
     repeat_factors: npt.NDArray[np.float64] | None,
+    variables: Sequence[keras.Variable],
     output: Path,
     writes: bool,
 ) -> Iterator[Callbacks]:
@@ -76,6 +79,7 @@ def callbacks_from_config(
         options: options of the training input.
         categories: COCO categories, in the order of the network's classes.
         repeat_factors: float64 [N], expected repeats of each record per epoch; None: each record once.
+        variables: the model's variables.
         output: output folder of the run.
         writes: this process writes pictures and profiles.
     """
@@ -98,6 +102,8 @@ def callbacks_from_config(
             total_steps=train_config.fixed_steps,
             log_every=train_config.log_every,
             histograms_every=summaries.gradient_histograms_every,
+            variables_every=summaries.variable_histograms_every if writes else 0,
+            variables=variables,
             window=Window(batch_size=train_config.effective_batch_size),
             nonfinite=NonFiniteSteps(batches, categories, output, writes=writes),
             pictures=pictures,
@@ -167,7 +173,14 @@ def checkpoint_evaluator_from_config(
 ) -> CheckpointEvaluator:
     """Builds the `CheckpointEvaluator` of a run."""
     chosen_on = ChosenOn(config.validation_split or TRAIN_SPLIT, evaluate.num_images, config.validation_metric)
-    return CheckpointEvaluator(evaluate, folder=folder, logs=logs, chosen_on=chosen_on)
+    schedule = schedule_from_config(config.train)
+    return CheckpointEvaluator(
+        evaluate,
+        folder=folder,
+        logs=logs,
+        chosen_on=chosen_on,
+        learning_rate=lambda step: float(schedule(tf.constant(max(step - 1, 0)))),
+    )
 
 
 def detector_evaluator_from_config(
@@ -210,9 +223,11 @@ def detector_evaluator_from_config(
     split.require_defined(config.validation_metric)
     losses = None
     if config.evaluate.losses:
+        trainable = changing_variables(config.train, detector).trainable
         losses = MeanLosses(
             detector,
             categories,
+            regularization=l2_from_config(config.train, trainable),
             batch_size=batch_size,
             max_instances=config.model.max_instances,
             with_crowds=config.train.crowds == "ignore",

@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from detection.inference.restore import is_described, read_model_config
-from detection.models.detector import variables_by_path
+from detection.models.detector import Detector, variables_by_path
 from detection.models.layers.batch_norm import synchronize_batch_norm
 from detection.models.layers.initializers import seeded_initializers
 from detection.models.registry import detector_config, detector_from_config
@@ -76,13 +76,7 @@ def state_from_config(
     with seeded_initializers(train_config.seed), strategy.scope():
         model = detector_from_config(config.model, categories, precision=config.train.precision)
         synchronize_batch_norm(model, train_config.sync_batch_norm)
-        changing = freeze_variables(
-            model,
-            trainable=train_config.trainable,
-            freeze=train_config.freeze,
-            batch_norm=train_config.freeze_batch_norm,
-            match=train_config.pattern_match,
-        )
+        changing = changing_variables(train_config, model)
         step = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
         return TrainState(
             step,
@@ -199,7 +193,7 @@ def train_loop_from_config(
         state,
         guard,
         seed=train_config.seed,
-        l2=l2_from_config(train_config, state),
+        l2=l2_from_config(train_config, state.trainable),
         transform_gradients=functools.partial(transform_gradients, **train_config.clip.model_dump()),
         gradient_summaries=GradientSummaries(
             norms=summaries.gradient_norms, histograms_every=summaries.gradient_histograms_every
@@ -304,9 +298,20 @@ def _warn_of_zero_learning_rate(train_config: TrainConfig) -> None:
         )
 
 
-def l2_from_config(train_config: TrainConfig, state: TrainState) -> Callable[[], tf.Tensor] | None:
+def changing_variables(train_config: TrainConfig, model: Detector) -> ChangingVariables:
+    """Freezes the variables of a built model as configured; returns the others."""
+    return freeze_variables(
+        model,
+        trainable=train_config.trainable,
+        freeze=train_config.freeze,
+        batch_norm=train_config.freeze_batch_norm,
+        match=train_config.pattern_match,
+    )
+
+
+def l2_from_config(train_config: TrainConfig, trainable: Sequence[keras.Variable]) -> Callable[[], tf.Tensor] | None:
     """Builds the loss of the regularisation; None if there is none, or only the optimizer decays the weights."""
-    *parts, decayed = regularization(train_config, state.trainable)
+    *parts, decayed = regularization(train_config, trainable)
     if train_config.optimizer.name != "adamw":
         parts.append(decayed)
     parts = [part for part in parts if part.variables and (part.l1 or part.l2)]

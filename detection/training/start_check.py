@@ -136,7 +136,7 @@ def _build(
         require_memory(config, state, strategy)
     if output is not None:
         _require_disk(config.train, state, output, resumes=checkpoints is not None)
-    l2_from_config(config.train, state)
+    l2_from_config(config.train, state.trainable)
     if config.train.validation.enabled:
         metric_type = config.train.validation.metric.rpartition("/")[0]
         require_iou_types("train.validation.metric", [metric_type] if metric_type else [], state.model)

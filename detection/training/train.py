@@ -219,8 +219,9 @@ def _train_to_last_step(
             _write_descriptions(run.output, config, categories, init_report)
         options = input_options_from_config(config, state.model, categories, class_weights=balance.class_weights)
         factors = balance.repeat_factors
+        shown = {"variables": state.model.variables, "output": run.output, "writes": run.chief}
         with callbacks_from_config(
-            config.train, reader, options, categories, repeat_factors=factors, output=run.output, writes=run.chief
+            config.train, reader, options, categories, repeat_factors=factors, **shown
         ) as callbacks:
             batches = batches_from_config(
                 config.train, reader, options, repeat_factors=factors, strategy=strategy, start_step=start_step
@@ -332,7 +333,8 @@ def next_stop(step: int, train_config: TrainConfig) -> int:
     of the profile, the end.  Log points do not end a call: see `TrainLoop.windows`.
     """
     summaries = train_config.summaries
-    every = (train_config.checkpoint_every, summaries.images_every, summaries.gradient_histograms_every)
+    histograms = summaries.gradient_histograms_every, summaries.variable_histograms_every
+    every = (train_config.checkpoint_every, summaries.images_every, *histograms)
     stops = [(step // number + 1) * number for number in every if number]
     edges = [edge for edge in (*train_config.profile.edges, train_config.decay_start or 0) if edge > step]
     return min(step + train_config.steps_per_loop, train_config.fixed_steps, *stops, *edges)

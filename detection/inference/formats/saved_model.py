@@ -179,8 +179,9 @@ class SavedModelDetector(ExportedDetector):
             raise without_nms(folder)
         if lacking:
             raise DataError(f"{folder}: its signature has no output {', '.join(lacking)}. Export the model again.")
+        name = next(iter(signature.structured_input_signature[1]), serving.IMAGES)  # `input_tensor` in the API's
         super().__init__(
-            signature,
+            lambda images: signature(**{name: images}),
             batch_size=_fixed_batch_size(signature) or batch_size,
             where=folder,
             damaged=lambda error: _damaged(folder, "cannot be run", error),
@@ -189,7 +190,7 @@ class SavedModelDetector(ExportedDetector):
 
 def _fixed_batch_size(signature: Any) -> int | None:
     """Returns the number of images that the signature takes; None: any."""
-    images = signature.structured_input_signature[1].get(serving.IMAGES)
+    images = next(iter(signature.structured_input_signature[1].values()), None)
     return None if images is None or images.shape.rank is None else images.shape[0]
 
 

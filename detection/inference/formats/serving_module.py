@@ -16,7 +16,9 @@ from detection.types import Detections, ImageInfo, RawDetections
 from schemas.errors import ConfigError
 from schemas.features import ENCODED
 from schemas.serving import (
+    ANCHOR_INDICES,
     BOXES,
+    CLASS_SCORES,
     CLASSES,
     COUNT,
     ENCODED_SIGNATURE,
@@ -26,6 +28,7 @@ from schemas.serving import (
     KEYPOINT_SCORES,
     KEYPOINTS,
     MASKS,
+    OD_API_INPUT,
     PIXEL_SIGNATURE,
     RAW_BOXES,
     RAW_SCORES,
@@ -48,8 +51,8 @@ class ServingModule(tf.Module):
         nms: False: the signatures return the boxes and scores of all anchors, as
             `Detector.raw_detections` does.
         od_api_outputs: use the outputs of the TF Object Detection API's `exporter_lib_v2.py`: all are
-            float32, undecodable images raise errors, there is no `valid`, and the loaded object can be
-            called like `serve_images`.
+            float32, undecodable images raise errors, there is no `valid`, the input of every signature
+            is named `input_tensor`, and the loaded object can be called like `serve_images`.
         curves: score curve of each class, in the order of `categories`, applied after non-maximum
             suppression; None: scores are not calibrated.
 
@@ -90,9 +93,10 @@ class ServingModule(tf.Module):
         self._detect_here = self.detect = self._detect_function(self._detect)
         if detector.capabilities.detects_by_device:
             self.detect = self._detect_function(self._detect_portably)
-        self.serve_encoded = _function(self._serve_encoded, tf.TensorSpec([batch_size], tf.string, name=IMAGES))
-        self.serve_examples = _function(self._serve_examples, tf.TensorSpec([batch_size], tf.string, name=EXAMPLES))
-        pixels = tf.TensorSpec([batch_size, None, None, 3], tf.uint8, name=IMAGES)
+        images, examples = (OD_API_INPUT, OD_API_INPUT) if od_api_outputs else (IMAGES, EXAMPLES)
+        self.serve_encoded = _function(self._serve_encoded, tf.TensorSpec([batch_size], tf.string, name=images))
+        self.serve_examples = _function(self._serve_examples, tf.TensorSpec([batch_size], tf.string, name=examples))
+        pixels = tf.TensorSpec([batch_size, None, None, 3], tf.uint8, name=images)
         self.serve_images = _function(self._serve_images, pixels)
         if od_api_outputs:
             self.__call__ = self.serve_images
@@ -235,7 +239,12 @@ class ServingModule(tf.Module):
     def _suppress(self, outputs: Any, info: ImageInfo) -> Detections | RawDetections:
         if not self._nms:
             return self._detector.raw_detections(outputs, info)
-        detections = self._detector.detect(outputs, info)
+        detector, before = self._detector, self._detector.names_anchors
+        detector.names_anchors = self._od_api_outputs
+        try:
+            detections = detector.detect(outputs, info)
+        finally:
+            detector.names_anchors = before
         if not all(self._is_named):
             detections = keep_classes(detections, self._is_named)
         return detections if self._curves is None else calibrate(detections, self._curves)
@@ -261,6 +270,8 @@ class ServingModule(tf.Module):
             outputs[MASKS] = self._masks(detections, info.original_size)
         if detections.keypoints is not None:
             outputs[KEYPOINTS] = detections.keypoints
+        if detections.anchors is not None:
+            outputs |= {ANCHOR_INDICES: detections.anchors, CLASS_SCORES: detections.class_scores}
         if self._od_api_outputs:
             if detections.keypoints is not None:
                 outputs[KEYPOINTS], outputs[KEYPOINT_SCORES] = (
@@ -343,14 +354,8 @@ def _reorder(detections: Detections, order: tf.Tensor, num: tf.Tensor) -> Detect
         mask = filled[(..., *[tf.newaxis] * (values.shape.rank - 2))]
         return tf.where(mask, tf.gather(values, order, batch_dims=1), tf.zeros([], values.dtype))
 
-    return Detections(
-        boxes=reorder(detections.boxes),
-        scores=reorder(detections.scores),
-        classes=reorder(detections.classes),
-        num=num,
-        masks=None if detections.masks is None else reorder(detections.masks),
-        keypoints=None if detections.keypoints is None else reorder(detections.keypoints),
-    )
+    rows = {name: values for name, values in detections._asdict().items() if name != "num" and values is not None}
+    return detections._replace(num=num, **{name: reorder(values) for name, values in rows.items()})
 
 
 def _rle(crops: tf.Tensor, boxes: tf.Tensor, num: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:

@@ -10,7 +10,7 @@ from detection.input_pipeline.training_batches import Batch
 from detection.ops.replicas import slice_count, sum_over_replicas
 from detection.training.engine.gradients import GradientSummaries
 from detection.training.engine.state import LossScale, TrainState
-from schemas.scalars import GRADIENT_NORM, TOTAL_LOSS, TRUNCATED
+from schemas.scalars import GRADIENT_NORM, POSITIVES, TOTAL_LOSS, TRUNCATED
 
 
 class StepReport(NamedTuple):
@@ -163,7 +163,9 @@ class TrainStep:
         variables = [variable.value for variable in state.trainable]
         gradients = tape.gradient(scaled_loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         statistics = _collected(forward, state.statistics)
-        return Derivatives(terms | {TOTAL_LOSS: loss}, list(gradients), statistics)
+        # The graph has the assignment of the labels once: it is the same as that of the losses.
+        counted = {POSITIVES: state.model.num_positives(batch.labels)}
+        return Derivatives(terms | {TOTAL_LOSS: loss} | counted, list(gradients), statistics)
 
     def update(
         self, totals: Mapping[str, tf.Tensor], gradients: Sequence[tf.Tensor], statistics: Mapping[str, tf.Tensor]

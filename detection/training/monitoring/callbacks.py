@@ -6,6 +6,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -89,6 +90,8 @@ class Callbacks:
         total_steps: steps of the run.
         log_every: steps between progress lines and scalars.
         histograms_every: steps between histograms of gradients; 0: no histograms.
+        variables_every: steps between histograms of `variables`; 0: no histograms.
+        variables: the model's variables.
         window: collects the scalars between progress lines.
         nonfinite: checks every report.
         pictures: draws training images; None: no pictures.
@@ -102,6 +105,8 @@ class Callbacks:
         total_steps: int,
         log_every: int,
         histograms_every: int = 0,
+        variables_every: int = 0,
+        variables: Sequence[keras.Variable] = (),
         window: Window,
         nonfinite: NonFiniteSteps,
         pictures: TrainingPictures | None,
@@ -111,6 +116,7 @@ class Callbacks:
         self._total_steps = total_steps
         self._log_every = log_every
         self._histograms_every = histograms_every
+        self._variables_every, self._variables = variables_every, variables
         self._window = window
         self._nonfinite = nonfinite
         self._pictures = pictures
@@ -146,6 +152,9 @@ class Callbacks:
         if self._histograms_every and step % self._histograms_every == 0:
             for name, values in report.histograms.items():
                 write_histogram(name, values, step=step)
+        if self._variables_every and step % self._variables_every == 0:
+            for variable in self._variables:
+                tf.summary.histogram(f"ModelVars/{variable.path}", tf.convert_to_tensor(variable), step=step)
         if self._pictures is not None and not last and step % self._pictures.every == 0:
             self._pictures.draw(step)
         if self._profiler is not None:

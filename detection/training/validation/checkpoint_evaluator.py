@@ -111,19 +111,27 @@ class CheckpointEvaluator:
         folder: folder for the history of metrics and the best checkpoint.
         logs: TensorBoard's folder.
         chosen_on: the evaluated images, and the metric for choosing the best checkpoint; higher is better.
+        learning_rate: returns that of the last step before a checkpoint.
 
     Attributes:
         best: the best checkpoint so far.
     """
 
     def __init__(
-        self, evaluate: Callable[[str], CheckpointEvaluation], *, folder: Path, logs: Path, chosen_on: ChosenOn
+        self,
+        evaluate: Callable[[str], CheckpointEvaluation],
+        *,
+        folder: Path,
+        logs: Path,
+        chosen_on: ChosenOn,
+        learning_rate: Callable[[int], float] | None = None,
     ) -> None:
         self.best = BestCheckpoint(folder / BEST)
         self._evaluate = evaluate
         self._history = folder / HISTORY_JSON
         self._logs = logs
         self._chosen_on = chosen_on
+        self._learning_rate = learning_rate
 
     def history(self) -> list[HistoryEntry]:
         """Reads the metrics of all evaluated checkpoints, by ascending step."""
@@ -157,7 +165,8 @@ class CheckpointEvaluator:
         """
         log_phase(_LOGGER, f"evaluating the checkpoint of step {step:,}")
         metrics, losses, pictures = self._evaluate(checkpoint_path(checkpoints, step))
-        write_evaluation(self._logs, step=step, metrics=metrics, losses=losses, pictures=pictures)
+        others = {} if self._learning_rate is None else {"learning_rate": self._learning_rate(step)}
+        write_evaluation(self._logs, step=step, metrics=metrics, losses=losses, pictures=pictures, others=others)
         report = metrics_to_json(*metrics)
         is_best = self.best.offer(checkpoints, step, report=report, chosen_on=self._chosen_on)
         entry = HistoryEntry(step, metrics_of_report(report))

@@ -100,6 +100,9 @@ class SummariesConfig(Section):
         description="steps between histograms of each variable's gradient, before clipping and the bias multiplier; "
         "0: none; the OD API's summarize_gradients writes them after clipping",
     )
+    variable_histograms_every: NonNegativeInt = Field(
+        0, description="steps between histograms of each variable's values, as ModelVars/ in the OD API; 0: none"
+    )
 
     def _check_keys(self) -> None:
         self.refuse(("images",), "while images_every = 0", when=not self.images_every)

@@ -87,7 +87,7 @@ def test_a_client_of_the_object_detection_api_takes_its_outputs(encoded: list[by
     for name, values in expected.items():
         np.testing.assert_array_equal(rows[name], values[0, :count], err_msg=name)
     with pytest.raises(tf.errors.InvalidArgumentError):
-        detect_fn.signatures["serving_default"](images=tf.constant([b"junk"]))
+        detect_fn.signatures["serving_default"](input_tensor=tf.constant([b"junk"]))
 
     images = [EncodedImage(number, f"{number}.png", data, 20, 40) for number, data in enumerate(encoded)]
     first, second = (SavedModelDetector(folder=tmp_path / name, batch_size=3) for name in ("ours", "theirs"))

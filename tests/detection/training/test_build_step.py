@@ -55,7 +55,7 @@ def _training(
         state,
         guard,
         seed=0,
-        l2=l2_from_config(config.train, state),
+        l2=l2_from_config(config.train, state.trainable),
         transform_gradients=functools.partial(transform_gradients, **config.train.clip.model_dump()),
         gradient_summaries=GradientSummaries(norms=False, histograms_every=0),
     )
@@ -80,7 +80,7 @@ def test_regularizers_replace_the_weight_decay_of_the_kernels_that_they_match_fi
     state = state_from_config(
         load_config(None, [AUTOML, "model.name=retinanet-nano"]), [{}] * 3, strategy=tf.distribute.get_strategy()
     )
-    loss = l2_from_config(config, state)
+    loss = l2_from_config(config, state.trainable)
     assert loss is not None
     expected = 0.0
     for variable in state.trainable:
@@ -93,7 +93,7 @@ def test_regularizers_replace_the_weight_decay_of_the_kernels_that_they_match_fi
             expected += (0.25 if "predict" in path else 0.125) * np.square(value).sum() / 2.0
     assert float(loss()) == pytest.approx(expected, rel=1e-4)
     decoupled = config.model_copy(update={"optimizer": config.optimizer.model_copy(update={"name": "adamw"})})
-    only_parts = l2_from_config(decoupled, state)
+    only_parts = l2_from_config(decoupled, state.trainable)
     assert only_parts is not None
     assert 0.0 < float(only_parts()) < float(loss())
 

@@ -17,6 +17,7 @@ from detection.inference.formats.saved_model import SavedModelDetector, Signatur
 from detection.inference.formats.score_curves import ScoreCurve, ScoreCurves, calibrate_scores, read_score_curves
 from detection.inference.formats.serving_module import ServingModule, calibrate
 from detection.models.detector import Detector
+from detection.models.registry import build_detector
 from detection.types import Detections
 from schemas.config.config_io import to_yaml
 from tests.detection.export.exported_models import (
@@ -41,7 +42,7 @@ def _detections() -> Detections:
     scores[0, :3], scores[0, -2:] = 1.0, 0.0
     scores[5] = 0.25  # equal scores of one class stay in their order
     classes = random.integers(0, CLASSES, (BATCH, SLOTS))
-    values = {"boxes": (4,), "masks": (2, 2), "keypoints": (3, 3)}
+    values = {"boxes": (4,), "masks": (2, 2), "keypoints": (3, 3), "anchors": (), "class_scores": (CLASSES,)}
     return Detections(
         scores=tf.constant(scores * filled, tf.float32),
         classes=tf.constant(classes * filled, tf.int32),
@@ -59,7 +60,7 @@ def test_detections_are_sorted_by_the_scores_of_numpy(compiled: bool) -> None:
         scores = calibrate_scores(CURVES, before.scores[image, :count], before.classes[image, :count])
         order = np.argsort(-scores, kind="stable")
         np.testing.assert_allclose(after.scores[image, :count], scores[order], rtol=2e-5, atol=1e-9)
-        for name in ("boxes", "classes", "masks", "keypoints"):
+        for name in ("boxes", "classes", "masks", "keypoints", "anchors", "class_scores"):
             old, new = getattr(before, name)[image].numpy(), getattr(after, name)[image].numpy()
             np.testing.assert_array_equal(new[:count], old[:count][order])
             assert not new[count:].any()
@@ -171,3 +172,38 @@ def test_the_description_says_that_scores_are_calibrated(detector: Detector, tmp
     assert not plain.calibrated
     outputs = description_json(dataclasses.replace(plain, calibrated=True))["outputs"]
     assert outputs["detection_scores"].endswith("score_curves.json")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("background", [False, True])
+def test_outputs_of_the_object_detection_api_name_the_anchor_of_each_detection(background: bool) -> None:
+    overrides = {"loss": {"background_class": background, "class_loss": "softmax" if background else "focal"}}
+    if background:
+        overrides["loss"]["background_target"] = True
+    detector = build_detector("retinanet-nano", num_classes=len(CATEGORIES), image_size=64, overrides=overrides)
+    random = np.random.default_rng(0)
+    for variable in detector.trainable_variables:
+        if variable.path.endswith("kernel"):
+            variable.assign(random.normal(0.0, 0.15, variable.shape))
+    images = tf.constant(random.integers(0, 256, (2, 48, 64, 3)), tf.uint8)
+    module = ServingModule(detector, CATEGORIES, od_api_outputs=True)
+    raw = ServingModule(detector, CATEGORIES, nms=False).serve_images(images)
+    found = {name: values.numpy() for name, values in module.serve_images(images).items()}
+    scores = found["detection_multiclass_scores"]
+    assert scores.shape == (*found["detection_scores"].shape, len(CATEGORIES) + background)
+    for image, count in enumerate(found["num_detections"].astype(int)):
+        assert count > 5
+        anchors = found["detection_anchor_indices"][image].astype(int)
+        classes = [IDS.index(one) for one in found["detection_classes"][image, :count].astype(int)]
+        np.testing.assert_allclose(
+            scores[image, :count, background:], raw["raw_detection_scores"].numpy()[image, anchors[:count]], atol=1e-6
+        )
+        np.testing.assert_allclose(
+            scores[image, np.arange(count), np.array(classes) + background], found["detection_scores"][image, :count]
+        )
+        boxes = np.clip(raw["raw_detection_boxes"].numpy()[image, anchors[:count]], 0.0, 1.0)
+        np.testing.assert_allclose(found["detection_boxes"][image, :count], boxes, atol=1e-6)
+        if background:
+            np.testing.assert_allclose(scores[image, :count].sum(axis=1), 1.0, atol=1e-5)
+        assert not scores[image, count:].any()
+        assert not anchors[count:].any()

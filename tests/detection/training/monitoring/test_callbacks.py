@@ -21,7 +21,7 @@ from schemas.errors import CocoflowError, ConfigError
 from tests.detection.training import tiny_detector
 from tests.detection.training.monitoring.test_nonfinite import _steps
 from tests.detection.training.poisoned_run import RECORDS, run, write_records
-from tests.detection.training.tiny_run import only_steps
+from tests.detection.training.tiny_run import checkpoint_values, only_steps
 
 SPEEDS = ("steps_per_sec", "images_per_second", "input_bound")
 SCALARS = (
@@ -33,6 +33,7 @@ SCALARS = (
     "gradient_norm",
     "instances_cut_off",
     "nonfinite_steps",
+    "num_positives",
 )
 
 
@@ -50,14 +51,22 @@ def test_scalars_pictures_and_profile_of_a_run(tmp_path: Path, caplog: pytest.Lo
     tiny_detector.register()
     shards = write_records(tmp_path, RECORDS)
     keys = (
-        "train.summaries={images_every: 3, images: 2}",
+        "train.summaries={images_every: 3, images: 2, variable_histograms_every: 6}",
         "train.profile={start_step: 3, steps: 2}",
         "train.schedule={name: constant, learning_rate: 0.25, reference_batch_size: null, warmup_steps: 0}",
     )
     with caplog.at_level(logging.INFO, "cocoflow.trainer"), only_steps():
         run(tmp_path / "run", shards, *keys)
     events = _events(tmp_path / "run" / LOGS)
-    assert set(events) == {*SCALARS, *SPEEDS, "training_images"}
+    histograms = {tag: values for tag, values in events.items() if tag.startswith("ModelVars/")}
+    assert set(events) == {*SCALARS, *SPEEDS, *histograms, "training_images"}
+    trained = checkpoint_values(tmp_path / "run", 6)
+    for tag, values in histograms.items():
+        own = trained[f"model/{tag.removeprefix('ModelVars/').replace('/', '.S')}/.ATTRIBUTES/VARIABLE_VALUE"]
+        assert list(values) == [6]
+        assert values[6][:, 2].sum() == own.size
+        assert (values[6][0, 0], values[6][-1, 1]) == pytest.approx((own.min(), own.max()))
+    assert len(histograms) > 3
     for name in SCALARS:
         assert sorted(events[name]) == [2, 4, 6], name
     for name in SPEEDS:
@@ -182,7 +191,8 @@ def test_a_call_ends_where_something_is_due_and_after_its_steps() -> None:
     assert _stops(_train_config(*few, "steps_per_loop=15")) == [15, 30, 45, 50]
     assert _stops(_train_config(*few, "steps_per_loop=100", "checkpoint_every=25")) == [25, 50]
     assert _stops(_train_config(*few, "steps_per_loop=100", "summaries.images_every=30")) == [30, 50]
-    assert _stops(_train_config(*few, "steps_per_loop=100", "summaries.gradient_histograms_every=30")) == [30, 50]
+    for kind in ("gradient", "variable"):
+        assert _stops(_train_config(*few, "steps_per_loop=100", f"summaries.{kind}_histograms_every=30")) == [30, 50]
     assert _stops(_train_config(*few, "steps_per_loop=100", "profile={start_step: 7, steps: 4}")) == [7, 11, 50]
 
 

@@ -157,7 +157,7 @@ def test_replicas_give_the_metrics_and_losses_of_one(
     np.testing.assert_array_equal(together.metrics[0].scores, alone.metrics[0].scores)
     assert together.metrics[0].by_name == alone.metrics[0].by_name
     assert together.losses == alone.losses
-    assert set(alone.losses) == {"class_loss", "box_loss", "loss"}
+    assert set(alone.losses) == {"class_loss", "box_loss", "l2_loss", "loss"}
 
 
 def test_a_sample_is_always_the_same(data: Any) -> None:

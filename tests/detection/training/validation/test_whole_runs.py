@@ -139,14 +139,22 @@ def test_tensorboard_shows_what_the_evaluator_shows_of_the_exported_model(valida
     )
     assert losses.keys() == {"class_loss", "box_loss", "loss"}
     tags = {"class_loss": "classification_loss", "box_loss": "localization_loss", "loss": "total_loss"}
+    weights = tf.saved_model.load(str(validated / SAVED_MODEL)).weights
+    kernels = [np.asarray(value, np.float64) for path, value in weights.items() if path.endswith("kernel")]
+    decay = load_config(None, ASSIGNMENTS).train.optimizer.weight_decay
+    regularization = decay * sum(np.square(kernel).sum() for kernel in kernels) / 2.0
+    assert float(events["Loss/regularization_loss"][step]) == pytest.approx(regularization, rel=1e-5)
     for name, loss in losses.items():
         tag = f"Loss/{tags[name]}"
         assert sorted(events[tag]) == steps
-        assert float(events[tag][step]) == pytest.approx(loss, rel=1e-5)
+        expected = loss + (regularization if name == "loss" else 0.0)
+        assert float(events[tag][step]) == pytest.approx(expected, rel=1e-5)
         assert sorted(training[tag]) == [20, 40]
     for category in _measured(validated / SAVED_MODEL, data).per_category:
         tag = f"DetectionBoxes_PerformanceByCategory/mAP/{category['name']}"
         assert category["AP"] == -1 or float(events[tag][step]) == pytest.approx(category["AP"], abs=1e-6)
+    assert sorted(events["learning_rate"]) == steps
+    assert float(events["learning_rate"][STEPS]) == pytest.approx(float(training["learning_rate"][STEPS]), rel=1e-5)
     pictures = [f"eval_side_by_side_{number}_0" for number in range(7)]
     assert [tag for tag in events if tag.startswith("eval_side_by_side")] == pictures
     assert all(sorted(events[tag]) == steps for tag in pictures)

@@ -12,9 +12,6 @@ from detection.models.backbones.resnet import RESNETS, application_layer
 from detection.weights.checkpoint_format import CheckpointFormat, Shapes
 from schemas.errors import DataError
 
-# A variable that only one MobileNet has.
-_MOBILENETS = {"mobilenet-v1": "conv_pw_13/kernel", "mobilenet-v2": "block_16_project/kernel"}
-
 
 class OdApiFormat(CheckpointFormat):
     """A checkpoint of the Object Detection API: a detector, or a backbone alone.
@@ -120,10 +117,8 @@ class SsdBackboneFormat(OdApiFormat):
         Raises:
             DataError: no MobileNet and no ResNet.
         """
-        for backbone, variable in _MOBILENETS.items():
-            if variable in self.names:
-                return backbone
-        return resnet_of_variables(self.shapes, where=self.where)
+        backbone = backbone_of({name.rpartition("/")[0] for name in self.names}) or ""
+        return backbone if backbone.startswith("mobilenet") else resnet_of_variables(self.shapes, where=self.where)
 
 
 def backbone_layer(backbone: str, layer: str) -> str:

@@ -77,8 +77,8 @@ def input_options_from_config(
         category_ids=[category["id"] for category in categories],
         max_instances=config.model.max_instances,
         horizontal_flip=mirrored,
-        scale_min=augment_config.scale_min,
-        scale_max=augment_config.scale_max,
+        scale_min=augment_config.scales[0],
+        scale_max=augment_config.scales[1],
         augmentations=_augmentations(augment_config)
         + augmentation_steps(augment_config.steps, categories, with_keypoints=keypoints > 0),
         mask_size=model.capabilities.mask_size,

@@ -26,6 +26,8 @@ from schemas.config.train.training import (
     AUTO_EPOCHS,
     AUTO_MIN_STEPS,
     AUTO_MINUTES,
+    JITTER_EPOCHS,
+    MAX_JITTER,
     MINUTE_PIXELS,
     STEP_PIXELS,
     STEPS_OF_EPOCHS,
@@ -109,10 +111,28 @@ def with_steps(config: Config, *, records: int) -> Config:
         steps = max(steps_of_budget(budget or AUTO_MINUTES, config), at_least)
         tree["train"] |= {"steps": steps, "budget": None}
         changed = True
+    augment = tree["train"]["augment"]
+    scales = scale_jitter(tree["train"]["steps"] * batch_size / records)
+    for key, scale in zip(("scale_min", "scale_max"), scales, strict=True):
+        if augment[key] == "auto":
+            augment[key] = scale
+            changed = True
     if tree["train"]["validation"]["every"] == "auto":
         tree["train"]["validation"]["every"] = -(-tree["train"]["steps"] // _EVALUATIONS)
         changed = True
     return parse_config(tree, where=f"with {records} images per epoch and {batch_size} per step") if changed else config
+
+
+def scale_jitter(epochs: float) -> tuple[float, float]:
+    """Returns the min and max of scale jitter for a training of so many epochs.
+
+    A few views of each image are learned best as they are; many would be learned by heart.
+
+    >>> scale_jitter(33), scale_jitter(1000)
+    ((0.901, 1.11), (0.667, 1.5))
+    """
+    largest = 1.0 + min(epochs / JITTER_EPOCHS, MAX_JITTER)
+    return round(1.0 / largest, 3), round(largest, 3)
 
 
 def batch_norm_momentum(steps: int) -> float:

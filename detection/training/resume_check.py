@@ -21,7 +21,8 @@ from schemas.quoting import first_of
 _LOGGER = logging.getLogger("cocoflow.trainer")
 _LISTED = 6  # max named settings
 _LENGTH = {"train.steps", "train.epochs"}  # which a training may be given more of
-_OF_LENGTH = {"train.schedule.hold_steps"}  # a share of it, by default
+# They depend on it, by default.
+_OF_LENGTH = {"train.schedule.hold_steps", "train.augment.scale_min", "train.augment.scale_max"}
 _EXPORT = {"train.validation.export", "train.ema.use_moving_averages"}  # which of the weights are exported
 _ANEW = "Train into another folder; to start from these weights, with --set train.init.checkpoint={folder}."
 

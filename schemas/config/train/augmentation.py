@@ -63,8 +63,14 @@ class AugmentConfig(Section):
         description="mirror half of the images; auto: unless the names of two categories differ in left and right, as "
         "turn_left and turn_right",
     )
-    scale_min: PositiveFloat = Field(0.5, description="min scale of scale jitter; 1 fits the image into the input")
-    scale_max: PositiveFloat = Field(1.5, description="max scale of scale jitter; above 1, a random window is cropped")
+    scale_min: PositiveFloat | Literal["auto"] = Field(
+        "auto", description="min scale of scale jitter; 1 fits the image into the input; auto: 1 / scale_max"
+    )
+    scale_max: PositiveFloat | Literal["auto"] = Field(
+        "auto",
+        description="max scale of scale jitter; above 1, a random window is cropped; auto: 1 + epochs / 300, at most "
+        "1.5: the more often an image is seen, the more it is varied",
+    )
     mosaic: MosaicConfig = MosaicConfig()
     mixup: MixupConfig = MixupConfig()
     grid_mask: GridMaskConfig = GridMaskConfig()
@@ -79,8 +85,14 @@ class AugmentConfig(Section):
         "horizontal_flip: false, scale_min: 1 and scale_max: 1",
     )
 
+    @property
+    def scales(self) -> tuple[float, float]:
+        """Min and max of scale jitter; `auto`, before the number of epochs is known, is 1."""
+        low, high = (1.0 if value == "auto" else value for value in (self.scale_min, self.scale_max))
+        return low, high
+
     def _check_keys(self) -> None:
-        if self.scale_min > self.scale_max:
+        if self.scales[0] > self.scales[1]:
             raise ValueError(f"scale_min = {self.scale_min} is above scale_max = {self.scale_max}")
         if self.autoaugment is not None and self.randaugment.layers:
             raise ValueError("autoaugment and randaugment select the same operations; set one")

@@ -19,6 +19,9 @@ AUTO_MINUTES = 10
 MINUTE_PIXELS = 70_000_000
 STEP_PIXELS = 90_000  # the update of the weights takes as long as so many pixels of the input
 
+# Scale jitter of `scale_max: auto`: measured, see docs/recipes.md.
+JITTER_EPOCHS, MAX_JITTER = 300, 0.5
+
 ClassWeights = Literal["inverse_frequency", "inverse_sqrt_frequency"] | dict[str, NonNegativeFloat]
 
 

@@ -87,8 +87,18 @@ def test_every_pair_of_keys_exists() -> None:
             assert hasattr(section, name)
 
 
+@pytest.mark.parametrize(("steps", "expected"), [(150, (0.833, 1.2)), (10_000, (0.667, 1.5))])
+def test_scale_jitter_grows_with_the_epochs(steps: int, expected: tuple[float, float], tmp_path: Path) -> None:
+    """4 images per step of 10 are 60 epochs in 150 steps."""
+    keys = (f"train.steps={steps}", "train.batch_size=4")
+    assert _resolved(tmp_path, *keys).train.augment.scales == expected
+    assert _resolved(tmp_path, *keys, "train.augment.scale_min=0.1").train.augment.scales == (0.1, expected[1])
+    assert _resolved(tmp_path, f"train.epochs={steps * 0.4}", *keys[1:]).train.augment.scales == expected
+
+
 def test_what_has_no_epochs_stays_as_it_is(tmp_path: Path) -> None:
-    keys = ("train.steps=20", "train.schedule.learning_rate=0.01", "model.overrides={batch_norm: {momentum: 0.5}}")
+    keys = ["train.steps=20", "train.schedule.learning_rate=0.01", "model.overrides={batch_norm: {momentum: 0.5}}"]
+    keys += ["train.augment={scale_min: 0.5, scale_max: 2}"]
     config = load_config(None, keys)
     assert with_steps(config, records=10) is config
     schedule = ("train.schedule.warmup_steps=2", "train.schedule.hold_steps=12")

@@ -48,7 +48,7 @@ def test_assignments_override_the_file(tmp_path: Path) -> None:
             "train={steps: 1000, schedule: {warmup_steps: 1000}}",
             ["train: schedule.warmup_steps = 1000", "steps = 1000"],
         ),
-        ("train.augment.scale_min=3", ["train.augment: scale_min = 3.0 is above scale_max = 1.5"]),
+        ("train.augment.scale_min=3", ["train.augment: scale_min = 3.0 is above scale_max = auto"]),
         ("train={jit_compile: true, deterministic: true}", ["train: jit_compile and deterministic are exclusive"]),
         ("train.precision=float8", ["train.precision", "'float8'", "mixed_bfloat16"]),
         ("evaluate.thresholds.absolute.mAP=0.5", ["evaluate.thresholds.absolute.mAP", "AP50"]),

@@ -14,7 +14,8 @@ from schemas.errors import ConfigError
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"scale_min": 3}, "scale_min = 3.0 is above scale_max = 1.5"),
+        ({"scale_min": 3, "scale_max": 2}, "scale_min = 3.0 is above scale_max = 2.0"),
+        ({"scale_min": 1.1}, "scale_min = 1.1 is above scale_max = auto"),
         (
             {"mosaic": {"image_size": 512}},
             "image_size = 512 does nothing while probability = 0 switches this off; set probability too",
@@ -49,7 +50,8 @@ def test_what_goes_together_is_taken(keys: dict[str, Any]) -> None:
 
 def test_only_flip_and_scale_jitter_are_on_by_default() -> None:
     config = AugmentConfig()
-    assert (config.horizontal_flip, config.scale_min, config.scale_max, config.autoaugment) == ("auto", 0.5, 1.5, None)
+    assert (config.horizontal_flip, config.scale_min, config.scale_max) == ("auto",) * 3
+    assert config.autoaugment is None
     sections = (config.mosaic, config.mixup, config.grid_mask)
     assert {section.probability for section in sections} == {0.0}
     assert config.randaugment.layers == 0

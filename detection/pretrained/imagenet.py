@@ -92,7 +92,7 @@ def load_imagenet_weights(detector: Detector, source: str, *, fetches: bool = Tr
         loaded, unused = load_lite_weights(backbone, file, name=name)
         return ImagenetReport(name, source, str(file), tuple(loaded), tuple(unused))
     assert isinstance(backbone, EfficientNet | ResNet)  # the only backbones with such weights
-    if isinstance(backbone, ResNet) and backbone.layout != RESNET_LAYOUT:
+    if isinstance(backbone, ResNet) and not backbone.spec.v2 and backbone.layout != RESNET_LAYOUT:
         raise ConfigError(
             f"model.backbone_weights = {source!r}: these weights are for a ResNet with strides at other positions. Set "
             f"model.overrides.backbone.layout to {RESNET_LAYOUT}."

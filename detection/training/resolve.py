@@ -250,6 +250,13 @@ def _has_open_length(config: Config) -> bool:
 def _log_steps(config: Config, now: Config, records: int) -> None:
     if config.train.steps == "auto" and config.train.epochs is None:
         _LOGGER.info("train.steps = auto: %d, with %s images per epoch", now.train.fixed_steps, f"{records:,}")
+    if "auto" in (config.train.augment.scale_min, config.train.augment.scale_max):
+        epochs = now.train.fixed_steps * now.train.effective_batch_size / records
+        _LOGGER.info(
+            "train.augment.scale_max = auto: images are scaled by %s to %s, as there are %.0f epochs",
+            *now.train.augment.scales,
+            epochs,
+        )
     before, after = (tree.model_dump(mode="json") for tree in (config, now))
     for epochs_key, steps_key in STEPS_OF_EPOCHS.items():
         (section, name), (target, target_name) = _place(before, epochs_key), _place(after, steps_key)

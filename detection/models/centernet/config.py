@@ -47,15 +47,7 @@ class CenterNetConfig(DetectorConfig):
     """Configuration of a CenterNet; the epsilon of `batch_norm` is the backbone's."""
 
     FUNCTION_FIELDS = (
-        *(
-            "pixel_mean",
-            "pixel_std",
-            "padding",
-            "backbone.layout",
-            "neck.kind",
-            "neck.interpolation",
-            "batch_norm.epsilon",
-        ),
+        *("pixel_mean", "pixel_std", "padding", "backbone.layout", "neck.interpolation", "batch_norm.epsilon"),
     )
     PRESET_FIELDS = ("backbone.name", "image_size", "neck.filters", "head.filters")
 

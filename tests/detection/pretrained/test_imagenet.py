@@ -199,6 +199,8 @@ def test_feature_maps_of_a_resnet_v2_equal(tmp_path: Path, monkeypatch: pytest.M
     pixels = random.uniform(0, 255, (2, SIDE, SIDE, 3)).astype(np.float32)
     names = ["conv1_conv", "conv2_block2_out", "conv3_block3_out", "conv4_block5_out", "post_relu"]
     theirs = keras.Model(model.input, [model.get_layer(name).output for name in names])(pixels / 127.5 - 1.0)
+    alone = _with_resnet((127.5,) * 3, spec=RESNETS_V2["resnet-50-v2"], name="resnet-50-v2", layout="od-api")
+    assert load_imagenet_weights(alone, str(file)).unused == ("post_bn",)
     for mean in (127.5, 100.0):
         detector = _with_resnet((mean,) * 3, spec=RESNETS_V2["resnet-50-v2"], name="resnet-50-v2")
         report = load_imagenet_weights(detector, str(file))

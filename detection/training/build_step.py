@@ -52,6 +52,7 @@ _LOGGER = logging.getLogger("cocoflow.trainer")
 # Fields that a backbone alone keeps in every network.
 _OF_BACKBONE = ("backbone.layout", "pixel_mean", "pixel_std")
 _REGULARIZERS_KEY = "train.optimizer.regularizers"
+_FACTORS_KEY = "train.optimizer.learning_rate_factors"
 # In messages of failed compilations, such as `libdevice not found` and `No PTX compilation provider is available`.
 _XLA_FAILURE = re.compile(r"XLA|tf2xla|PTX|ptxas|libdevice|nvlink|LLVM")
 _LARS_EXCLUDE_KEY = "train.optimizer.lars_exclude"
@@ -274,6 +275,7 @@ def optimizer_from_config(
     for key, expressions in excludes.items():
         log_matches(all_kernels(changing.trainable), expressions, key=key, match=match)
     _warn_of_zero_learning_rate(train_config)
+    factors = learning_rate_factors(train_config, changing.trainable)
     return make_optimizer(
         optimizer_config.name,
         learning_rate=lambda: schedule(step),
@@ -283,6 +285,7 @@ def optimizer_from_config(
         weight_decay=optimizer_config.weight_decay,
         decayed=decayed,
         adapted=adapted,
+        rate_factor=lambda variable: factors.get(variable.path, 1.0),
     )
 
 
@@ -332,6 +335,20 @@ def regularization(train_config: TrainConfig, trainable: Sequence[keras.Variable
         parts.append(Regularization([one for one in left if one.path in paths], entry.l1, entry.l2))
         left = tuple(one for one in left if one.path not in paths)
     return [*parts, Regularization(left, 0.0, config.weight_decay)]
+
+
+def learning_rate_factors(train_config: TrainConfig, trainable: Sequence[keras.Variable]) -> dict[str, float]:
+    """Returns the factors of the learning rate of the variables in `train.optimizer.learning_rate_factors`, by path.
+
+    Raises:
+        ConfigError: an expression matches no variable.
+    """
+    factors: dict[str, float] = {}
+    for entry in train_config.optimizer.learning_rate_factors:
+        left = [variable for variable in trainable if variable.path not in factors]
+        paths = matching_paths(left, [entry.match], key=_FACTORS_KEY, match=train_config.pattern_match)
+        factors |= dict.fromkeys(paths, entry.factor)
+    return factors
 
 
 def ema_from_config(train_config: TrainConfig, changing: ChangingVariables) -> ExponentialMovingAverage | None:

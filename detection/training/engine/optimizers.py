@@ -8,10 +8,28 @@ import tensorflow as tf
 
 
 class _SummedGradients:
-    """Skips Keras' own sum over replicas, which would send all gradients a second time."""
+    """Skips Keras' own sum over replicas, which would send all gradients a second time.
+
+    Attributes:
+        rate_factor: returns the factor of a variable's learning rate.
+    """
+
+    rate_factor: Callable[[keras.Variable], float]
 
     def _all_reduce_sum_gradients(self, grads_and_vars: Any) -> Any:
         return grads_and_vars
+
+    def _backend_update_step(self, grads: Any, trainable_variables: Any, learning_rate: Any) -> None:
+        by_factor: dict[float, list[Any]] = {}
+        for pair in zip(grads, trainable_variables, strict=True):
+            by_factor.setdefault(self.rate_factor(pair[1]), []).append(pair)
+        for factor, pairs in by_factor.items():
+            rate = learning_rate if factor == 1.0 else tf.cast(learning_rate, tf.float32) * factor
+            of_group, variables = zip(*pairs, strict=True)
+            self._update_group(of_group, variables, rate)
+
+    def _update_group(self, grads: Any, trainable_variables: Any, learning_rate: Any) -> None:
+        super()._backend_update_step(grads, trainable_variables, learning_rate)
 
 
 class _Sgd(_SummedGradients, keras.optimizers.SGD):
@@ -77,7 +95,7 @@ class _Adam(_SummedGradients, keras.optimizers.Adam):
         self._decay = weight_decay
         self._decayed = frozenset(self._var_key(variable) for variable in decayed)
 
-    def _backend_update_step(self, grads: Any, trainable_variables: Any, learning_rate: Any) -> None:
+    def _update_group(self, grads: Any, trainable_variables: Any, learning_rate: Any) -> None:
         rate, count = tf.cast(learning_rate, tf.float32), tf.cast(self.iterations + 1, tf.float32)
         corrected = rate * tf.sqrt(1.0 - self.beta_2**count) / (1.0 - self.beta_1**count)
         # Once, not a constant for each weight: a third of the update's ops.
@@ -85,7 +103,7 @@ class _Adam(_SummedGradients, keras.optimizers.Adam):
         rates = {name: tf.constant(number, tf.float32) for name, number in numbers.items()}
         powers = dict.fromkeys(("beta1_power", "beta2_power"), tf.constant(0.0))  # in the rate already
         options = {"lr": corrected, **rates, **powers}
-        super()._backend_update_step(grads, trainable_variables, (options, self._decay * rate))
+        super()._update_group(grads, trainable_variables, (options, self._decay * rate))
 
     def update_step(self, gradient: tf.Tensor, variable: Any, learning_rate: Any) -> None:
         """Updates one weight; overrides the method of Keras."""
@@ -168,6 +186,7 @@ def make_optimizer(
     weight_decay: float = 0.0,
     decayed: Sequence[keras.Variable] = (),
     adapted: Sequence[keras.Variable] = (),
+    rate_factor: Callable[[keras.Variable], float] = lambda _: 1.0,
 ) -> keras.optimizers.Optimizer:
     """Builds an optimizer for `variables`, slots included.
 
@@ -188,6 +207,7 @@ def make_optimizer(
         weight_decay: AdamW's decoupled decay: weights shrink by this times the learning rate.
         decayed: variables that decay under adamw.
         adapted: variables with a learning rate adapted by lars.
+        rate_factor: returns the factor of a variable's learning rate.
     """
     options: dict[str, Any] = dict(hyperparameters)
     if name in ("adam", "adamw"):
@@ -198,4 +218,5 @@ def make_optimizer(
     make = (_LEGACY_CLASSES if legacy_momentum else _CLASSES)[name]
     optimizer = make(learning_rate, name=name, **options)
     optimizer.build(list(variables))
+    optimizer.rate_factor = rate_factor
     return optimizer

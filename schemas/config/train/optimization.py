@@ -48,6 +48,13 @@ class RegularizerConfig(Section):
     l2: NonNegativeFloat = Field(0.0, description="weight of half the sum of squares")
 
 
+class LearningRateFactorConfig(Section):
+    """Learning rate of some variables, as a factor of the others'."""
+
+    match: RegularExpression = Field(description="regular expression, see train.pattern_match")
+    factor: PositiveFloat
+
+
 class OptimizerConfig(Section):
     """The update rule."""
 
@@ -123,6 +130,11 @@ class OptimizerConfig(Section):
         (),
         description="list of {match, l1, l2}: regularisation of kernels whose path matches, as part of the loss, in "
         "place of weight_decay; the first match of a path counts",
+    )
+    learning_rate_factors: tuple[LearningRateFactorConfig, ...] = Field(
+        (),
+        description="list of {match, factor}: variables whose path matches have this times the learning rate, as "
+        "{match: efficientnet, factor: 0.1} for a backbone; the first match of a path counts",
     )
 
     def _check_keys(self) -> None:

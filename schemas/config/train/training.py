@@ -233,10 +233,11 @@ class TrainConfig(Section):
             self.optimizer.weight_decay_exclude,
             self.optimizer.lars_exclude,
             self.optimizer.regularizers,
+            self.optimizer.learning_rate_factors,
             self.init.skip,
         )
         if not any(patterns):
-            self.refuse(("pattern_match",), "without trainable, freeze, an exclude key of optimizer or init.skip")
+            self.refuse(("pattern_match",), "without trainable, freeze, expressions of optimizer or init.skip")
         self._check_lengths()
         self._check_scales()
 

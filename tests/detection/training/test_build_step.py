@@ -22,6 +22,7 @@ from detection.training.engine.state import TrainState
 from detection.training.engine.step import NanGuard, StepReport, TrainStep
 from detection.types import Labels
 from schemas.config.config_io import load_config
+from schemas.errors import ConfigError
 from tests.detection.families import smallest_detectors
 from tests.detection.models.harness import DETECTORS
 from tests.detection.training import tiny_detector
@@ -181,6 +182,32 @@ def test_the_rate_goes_by_the_runs_step() -> None:
     np.testing.assert_allclose(rates, [0.008, 0.0152, 0.0224], rtol=1e-6)
     state.step.assign(10)
     assert float(run().scalars["learning_rate"]) == np.float32(0.08)
+
+
+@pytest.mark.parametrize("name", ["sgd", "rmsprop", "adam", "adamw", "adadelta", "adagrad", "lars"])
+def test_a_factor_of_the_learning_rate_is_one_of_the_step(name: str) -> None:
+    """The first match counts; AdamW's decay has the factor, too."""
+    rule = (f"optimizer.name={name}", "schedule.learning_rate=0.5", *CONSTANT)
+    factors = (
+        "optimizer.learning_rate_factors=[{match: tiny/block/kernel, factor: 0.25}, {match: tiny/block/, factor: 4}]"
+    )
+    steps = []
+    for assignments in (rule, (*rule, factors)):
+        state, _ = _training(*assignments)
+        before = {variable.path: variable.numpy() for variable in state.trainable}
+        gradients = [tf.random.stateless_normal(variable.shape, [3, 4]) for variable in state.trainable]
+        state.optimizer.apply(gradients, list(state.trainable))
+        steps.append({variable.path: variable.numpy() - before[variable.path] for variable in state.trainable})
+    expected = {"tiny/block/kernel": 0.25, "tiny/block/bias": 4.0}
+    assert expected.keys() < steps[0].keys()
+    for path, step in steps[0].items():
+        assert np.abs(step).max() > 0
+        np.testing.assert_allclose(steps[1][path], expected.get(path, 1.0) * step, rtol=1e-4, atol=1e-6, err_msg=path)
+
+
+def test_a_factor_that_matches_nothing_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"learning_rate_factors.*'backbone/'"):
+        _training("optimizer.learning_rate_factors=[{match: backbone/, factor: 0.1}]")
 
 
 def test_lars_adapts_the_kernels_that_are_not_excluded() -> None:

@@ -86,7 +86,7 @@ def load_imagenet_weights(detector: Detector, source: str, *, fetches: bool = Tr
         DataError: a missing or wrong file, or a failed download.
     """
     backbone = getattr(detector, "backbone", None)
-    name = backbone.name if isinstance(backbone, EfficientNet | ResNet) else detector.name
+    name = detector.name if backbone is None else backbone.name
     file = find_weights_file(name, source, fetches=fetches)
     if isinstance(backbone, EfficientNet) and name in LITE_PACKAGES:
         loaded, unused = load_lite_weights(backbone, file, name=name)

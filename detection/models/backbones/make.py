@@ -6,6 +6,7 @@ from pydantic import Field, NonNegativeInt
 
 from detection.models.backbones.efficientnet import EfficientNet
 from detection.models.backbones.efficientnet_spec import BACKBONES
+from detection.models.backbones.hgnet import HGNETS, HGNetV2
 from detection.models.backbones.hourglass import HOURGLASSES
 from detection.models.backbones.resnet import RESNETS, RESNETS_V2, ResNet
 from detection.models.layers.batch_norm import batch_norms
@@ -14,8 +15,14 @@ from schemas.errors import ConfigError
 
 # A layer that maps images to the feature maps of levels 1..L, level l at stride 2^l; `level_filters` are their
 # channels, and `stages` the layers between them.
-Backbone = EfficientNet | ResNet
+Backbone = EfficientNet | HGNetV2 | ResNet
 BackboneLayout = Literal["standard", "tpu", "od-api", "strided"]
+_LAYOUTS: dict[tuple[str, ...], tuple[BackboneLayout, ...]] = {
+    (*RESNETS,): ("standard", "tpu", "od-api"),
+    (*RESNETS_V2,): ("standard", "od-api"),
+    (*HGNETS,): ("standard",),
+}
+_OTHER_LAYOUTS: tuple[BackboneLayout, ...] = ("standard", "od-api", "strided")
 
 
 class BackboneOptions(Section):
@@ -24,8 +31,8 @@ class BackboneOptions(Section):
     name: str = Field(
         "resnet-50",
         description="resnet-18, -34, -50, -101, -152 or -200, resnet-50-v2, -101-v2 or -152-v2, mnasnet-a1, -b1 or "
-        "-small, mobilenet-v1 or -v2, an EfficientNet such as efficientnet-b0 or -lite0, or in a CenterNet an "
-        "hourglass-10, -20, -32, -52 or -104",
+        "-small, mobilenet-v1 or -v2, hgnetv2-b0 to -b5, an EfficientNet such as efficientnet-b0 or -lite0, or in a "
+        "CenterNet an hourglass-10, -20, -32, -52 or -104",
     )
     layout: BackboneLayout = Field(
         "standard",
@@ -52,8 +59,8 @@ class BackboneOptions(Section):
 
     def _check_keys(self) -> None:
         self.refuse(("layout", "frozen_stages"), f"with {self.name}", when=self.name in HOURGLASSES)
-        unknown = ("strided",) if self.name in RESNETS else ("tpu", *(["strided"] if self.name in RESNETS_V2 else []))
-        if self.layout in unknown and self.name not in HOURGLASSES:
+        known = (layouts for names, layouts in _LAYOUTS.items() if self.name in names)
+        if self.layout not in next(known, _OTHER_LAYOUTS) and self.name not in HOURGLASSES:
             raise ValueError(f"{self.name} has no layout = {self.layout}")
 
 
@@ -84,25 +91,23 @@ def make_backbone(
         ConfigError: unknown backbone, or levels that do not fit it.
     """
     name = options.name
-    common: dict[str, Any] = {
-        "layout": options.layout,
-        "batch_norm": batch_norm,
-        "recompute": recompute,
-        "name": name,
-        "dtype": dtype,
-    }
+    common: dict[str, Any] = {"batch_norm": batch_norm, "recompute": recompute, "name": name, "dtype": dtype}
+    layout: Any = options.layout
     backbone: Backbone
     if spec := (RESNETS | RESNETS_V2).get(name):
         relu: Any = activation or "relu"
-        backbone = ResNet(spec=spec, activation=relu, tail=tail, **common)
+        backbone = ResNet(spec=spec, activation=relu, tail=tail, layout=layout, **common)
+    elif name in HGNETS:
+        backbone = HGNetV2(spec=HGNETS[name], activation=activation or "relu", **common)
     elif name in BACKBONES:
         blocks = BACKBONES[name]
         blocks = blocks._replace(activation=activation or blocks.activation)
-        backbone = EfficientNet(spec=blocks, expanded=expanded, survival=options.survival_probability, **common)
+        survival = options.survival_probability
+        backbone = EfficientNet(spec=blocks, expanded=expanded, survival=survival, layout=layout, **common)
     else:
         raise ConfigError(
             f"model.overrides.backbone.name = {name!r}: no such backbone. Choose from "
-            f"{', '.join((*RESNETS, *RESNETS_V2, *BACKBONES))}."
+            f"{', '.join((*RESNETS, *RESNETS_V2, *HGNETS, *BACKBONES))}."
         )
     deepest = len(backbone.level_filters)
     if deepest not in levels:

@@ -66,7 +66,10 @@ STEP = ("train.schedule.name=step", "train.schedule.boundaries=[200, 400]")
             "name = adagrad divides by zero .* set epsilon, or initial_accumulator_value",
         ),
         (["clip.bias_variables=bias"], "bias_variables = bias does nothing while bias_multiplier is 1"),
-        (["pattern_match=anywhere"], "pattern_match = anywhere does nothing without trainable, freeze, expressions of optimizer"),
+        (
+            ["pattern_match=anywhere"],
+            "pattern_match = anywhere does nothing without trainable, freeze, expressions of optimizer",
+        ),
         (["clip.norm_ratio=0.02"], "global_norm and norm_ratio bound the same norm"),
         (
             ["ema={enabled: false, use_moving_averages: false}"],

@@ -54,3 +54,19 @@ def he_normal() -> Any:
 def lecun_normal() -> Any:
     """Returns LeCun et al.'s initializer ("Efficient BackProp", 1998), of a truncated normal distribution."""
     return keras.initializers.VarianceScaling(seed=_seed())
+
+
+def fan_in_uniform(fan_in: int | None = None) -> Any:
+    """Returns PyTorch's default initializer, of a uniform distribution up to 1 / sqrt(fan_in).
+
+    Args:
+        fan_in: inputs of an output, for a bias; None: those of the kernel itself.
+    """
+    if fan_in is None:
+        return keras.initializers.VarianceScaling(1.0 / 3.0, mode="fan_in", distribution="uniform", seed=_seed())
+    return uniform(fan_in**-0.5)
+
+
+def uniform(limit: float) -> Any:
+    """Returns an initializer of a uniform distribution from -limit to limit."""
+    return keras.initializers.RandomUniform(-limit, limit, seed=_seed())

@@ -90,6 +90,7 @@ def denoising_terms(
     distributions: Distributions,
     *,
     object_of: tf.Tensor,
+    used: tf.Tensor | None = None,
     count: tf.Tensor,
     shares: tuple[tf.Tensor, tf.Tensor],
     kind: ClassLoss,
@@ -101,11 +102,12 @@ def denoising_terms(
         objects: the objects.
         distributions: spacing of the bins.
         object_of: int32 [B, D], or -1.
+        used: bool [D], False for a slot that is no query; None: all are.
         count: number of objects times groups, at least 1.
         shares: `distillation_shares` of the matching queries.
         kind: loss of the classes.
     """
-    targets = targets_of(objects, object_of)
+    targets = targets_of(objects, object_of, used)
     pairs = [Pairs(targets, targets, count, count)] * (len(predictions.layers) + 1)
     terms = _decoder_terms(predictions, distributions, pairs, shares=shares, kind=kind)
     return {f"denoising_{name}": term for name, term in terms.items()}

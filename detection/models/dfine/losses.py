@@ -24,18 +24,21 @@ class Targets(NamedTuple):
     boxes: float32 [B, Q, 4], (cx, cy, w, h).
     classes: int32 [B, Q].
     matched: bool [B, Q], False for a query without an object.
+    used: bool [Q], False for a slot that is no query.
     """
 
     boxes: tf.Tensor
     classes: tf.Tensor
     matched: tf.Tensor
+    used: tf.Tensor
 
 
-def targets_of(objects: Objects, object_of: tf.Tensor) -> Targets:
-    """Returns the targets of queries, by their objects, int32 [B, Q], or -1."""
+def targets_of(objects: Objects, object_of: tf.Tensor, used: tf.Tensor | None = None) -> Targets:
+    """Returns the targets of queries, by their objects, int32 [B, Q], or -1; without `used`, all are queries."""
+    used = tf.ones([object_of.shape[1]], tf.bool) if used is None else used
     index = tf.maximum(object_of, 0)
     boxes, classes = (tf.gather(values, index, batch_dims=1) for values in (objects.boxes, objects.classes))
-    return Targets(boxes, classes, object_of >= 0)
+    return Targets(boxes, classes, object_of >= 0, used)
 
 
 def class_loss(logits: tf.Tensor, boxes: tf.Tensor, targets: Targets, *, kind: ClassLoss) -> tf.Tensor:
@@ -58,7 +61,8 @@ def class_loss(logits: tf.Tensor, boxes: tf.Tensor, targets: Targets, *, kind: C
     else:
         quality = quality**_MAL_GAMMA
         weight = probability**_MAL_GAMMA * (1.0 - hits) + hits
-    return tf.reduce_sum(weight * tf.nn.sigmoid_cross_entropy_with_logits(labels=quality, logits=logits))
+    losses = weight * tf.nn.sigmoid_cross_entropy_with_logits(labels=quality, logits=logits)
+    return tf.reduce_sum(tf.where(targets.used[:, tf.newaxis], losses, 0.0))
 
 
 def box_losses(boxes: tf.Tensor, targets: Targets) -> tuple[tf.Tensor, tf.Tensor]:
@@ -146,7 +150,7 @@ def distillation(
     score = tf.reduce_max(tf.sigmoid(last_logits), axis=-1)
     weight = tf.stop_gradient(tf.where(targets.matched, quality, score))
     each = _TEMPERATURE**2 * weight * tf.reduce_mean(divergence, axis=-1)
-    parts = (tf.cast(mask, tf.float32) for mask in (targets.matched, ~targets.matched))
+    parts = (tf.cast(mask, tf.float32) for mask in (targets.matched, ~targets.matched & targets.used))
     return Distillation(*(tf.math.divide_no_nan(tf.reduce_sum(each * part), tf.reduce_sum(part)) for part in parts))
 
 

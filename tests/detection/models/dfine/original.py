@@ -98,6 +98,13 @@ def weights(folder: Path, file: str) -> dict[str, np.ndarray]:
     return named
 
 
+def paths_of(name: str, folder: Path, file: str) -> list[str]:
+    """Our paths of a variable of the authors."""
+    meta = json.loads((folder / file).read_text())
+    shape = next(shape for own, shape, _ in meta["variables"] if own == name)
+    return [path for path, _ in _ours(name, np.zeros(shape, np.float32))]
+
+
 def _ours(name: str, value: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     path = name
     for pattern, here in _PATTERNS:

@@ -104,7 +104,7 @@ def _terms(case: Case, kind: Literal["mal", "vfl"]) -> Terms:
     )
 
 
-def _original_name(name: str, kind: str, last: int) -> str:
+def original_name(name: str, kind: str, last: int) -> str:
     denoises, name = name.startswith("denoising_"), name.removeprefix("denoising_")
     term, _, place = name.partition("_loss")
     own = {"class": f"loss_{kind}"}.get(term) or KINDS[f"{term}_loss"]
@@ -119,7 +119,7 @@ def test_loss_terms_equal_the_originals(case: Case, kind: Literal["mal", "vfl"])
     values = zip(case.arrays[f"{kind}/loss_names"], case.arrays[f"{kind}/loss_values"], strict=True)
     expected = {str(name): float(value) for name, value in values if value}
     last = len(case.predictions.layers) - 1
-    named = {_original_name(name, kind, last): float(term) for name, term in found.items()}
+    named = {original_name(name, kind, last): float(term) for name, term in found.items()}
     assert {name: term for name, term in named.items() if term} == pytest.approx(expected, rel=1e-4, abs=1e-7)
     assert sum(named.values()) == pytest.approx(float(case.arrays[f"{kind}/loss_total"]), rel=1e-5)
 

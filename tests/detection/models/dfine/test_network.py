@@ -57,7 +57,7 @@ class Outputs(NamedTuple):
     layers: list[DecoderOutputs]
 
 
-def _network(variables: str, *, activation: str = "relu", transposed: bool = True) -> Network:
+def build_network(variables: str, *, activation: str = "relu", transposed: bool = True) -> Network:
     levels, encoder_options, decoder_options, _ = VARIANTS[variables]
     backbone = HGNetV2(spec=HGNETS["hgnetv2-b0"], batch_norm=BATCH_NORM, name="hgnetv2-b0")
     filters, width = backbone.level_filters[-levels:], decoder_options["filters"]
@@ -88,7 +88,7 @@ def _run(network: Network, images: np.ndarray) -> Outputs:
 @pytest.mark.parametrize("variables", VARIANTS)
 def test_parameters_equal_the_originals(variables: str) -> None:
     """Theirs count two fixed numbers of the decoder, and the embedding of classes for denoising."""
-    network, (*_, decoder, (of_backbone, of_encoder, of_decoder)) = _network(variables), VARIANTS[variables]
+    network, (*_, decoder, (of_backbone, of_encoder, of_decoder)) = build_network(variables), VARIANTS[variables]
     counts = [
         sum(int(np.prod(variable.shape)) for variable in part.trainable_variables)
         for part in (network.backbone, network.encoder, network.selection, network.decoder)
@@ -101,7 +101,7 @@ def test_parameters_equal_the_originals(variables: str) -> None:
 def case(request: pytest.FixtureRequest, oracle_dir: Path) -> tuple[Network, np.ndarray, dict[str, np.ndarray]]:
     folder = oracle_dir / "dfine"
     described, arrays, images = original.read_case(folder, request.param)
-    network = _network(described["weights"], activation="swish" if "silu" in request.param else "relu")
+    network = build_network(described["weights"], activation="swish" if "silu" in request.param else "relu")
     values = original.weights(folder, described["weights"])
     values.pop("class_embedding")
     variables = network.variables
@@ -143,7 +143,7 @@ def test_outputs_equal_the_originals(case: tuple[Network, np.ndarray, dict[str, 
 
 @pytest.mark.slow
 def test_inference_has_the_last_layer_alone_and_a_blocked_query_does_not_matter() -> None:
-    network = _network("variables_n80.json")
+    network = build_network("variables_n80.json")
     random = np.random.default_rng(0)
     for variable in network.decoder.trainable_variables:
         variable.assign(variable.numpy() + random.normal(0.0, 0.05, variable.shape))

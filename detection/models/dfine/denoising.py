@@ -1,0 +1,106 @@
+"""Denoising queries: noisy copies of the objects, which learn to find them again beside the matching queries.
+
+Source: Zhang et al., "DINO", 2022, with the mask and the noise of RT-DETR and D-FINE.
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from detection.models.dfine.matching import Objects, corners_of
+
+_QUERIES = 100  # noisy copies without the negatives, of an image with the most objects
+_FLIPS = 0.25  # share of the copies with a random class
+_CLIP = 1e-5  # of the boxes' log-odds
+
+
+class Draws(NamedTuple):
+    """Random numbers of the slots.
+
+    flips: float32 [B, D], 0 to 1: below 0.25, the class is the new one.
+    classes: int32 [B, D], new classes.
+    signs: float32 [B, D, 4], -1 or 1, of xmin, ymin, xmax, ymax.
+    parts: float32 [B, D, 4], 0 to 1.
+    """
+
+    flips: tf.Tensor
+    classes: tf.Tensor
+    signs: tf.Tensor
+    parts: tf.Tensor
+
+
+class DenoisingQueries(NamedTuple):
+    """D slots, of which groups of positives and negatives use the first.
+
+    classes: int32 [B, D]; the number of classes for a slot whose image has fewer objects.
+    boxes: float32 [B, D, 4], log-odds of (cx, cy, w, h).
+    object_of: int32 [B, D], the object that a positive learns, or -1.
+    used: bool [D], False for a slot of no group.
+    blocked: bool [D + Q, D + Q]: the query of a row does not see the key of a column; denoising queries come first.
+    groups: int32, number of groups.
+    """
+
+    classes: tf.Tensor
+    boxes: tf.Tensor
+    object_of: tf.Tensor
+    used: tf.Tensor
+    blocked: tf.Tensor
+    groups: tf.Tensor
+
+
+def slot_count(max_objects: int) -> int:
+    """Returns the static number of slots for images of up to so many objects."""
+    return 2 * max(_QUERIES, max_objects)
+
+
+def draw(seed: tf.Tensor, *, images: tf.Tensor | int, slots: int, num_classes: int) -> Draws:
+    """Draws the random numbers of a batch; `seed` is int32 [2]."""
+    seeds = tf.random.split(seed, 4)
+    flips = tf.random.stateless_uniform([images, slots], seeds[0])
+    classes = tf.random.stateless_uniform([images, slots], seeds[1], 0, num_classes, tf.int32)
+    signs = 2.0 * tf.cast(tf.random.stateless_uniform([images, slots, 4], seeds[2], 0, 2, tf.int32), tf.float32) - 1.0
+    return Draws(flips, classes, signs, tf.random.stateless_uniform([images, slots, 4], seeds[3]))
+
+
+def denoising_queries(objects: Objects, draws: Draws, *, num_classes: int, num_queries: int) -> DenoisingQueries:
+    """Returns noisy copies of the objects: in each group positives near them, and negatives farther away.
+
+    Args:
+        objects: the objects.
+        draws: random numbers.
+        num_classes: number of classes.
+        num_queries: Q, number of matching queries.
+    """
+    slots = draws.flips.shape[1]
+    most = tf.reduce_max(objects.counts)
+    in_group = 2 * tf.maximum(most, 1)
+    groups = tf.maximum(_QUERIES // tf.maximum(most, 1), 1)
+    slot = tf.range(slots)
+    used = (slot < in_group * groups) & (most > 0)
+    group, place = slot // in_group, slot % in_group
+    is_negative = place >= in_group // 2
+    index = tf.minimum(place % (in_group // 2), objects.boxes.shape[1] - 1)
+    exists = tf.gather(objects.valid, index, axis=1) & used
+    classes = tf.where(draws.flips < _FLIPS, draws.classes, tf.gather(objects.classes, index, axis=1))
+    boxes = tf.where(exists[..., tf.newaxis], tf.gather(objects.boxes, index, axis=1), 0.0)
+    parts = draws.parts + tf.cast(is_negative, tf.float32)[:, tf.newaxis]
+    moves = draws.signs * parts * tf.tile(boxes[..., 2:] / 2.0, [1, 1, 2])
+    low, high = tf.split(tf.clip_by_value(corners_of(boxes) + moves, 0.0, 1.0), 2, axis=-1)
+    noisy = tf.abs(tf.concat([(low + high) / 2.0, high - low], axis=-1))  # corners may have crossed
+    return DenoisingQueries(
+        classes=tf.where(exists, classes, num_classes),
+        boxes=tf.math.log(tf.maximum(noisy, _CLIP) / tf.maximum(1.0 - noisy, _CLIP)),
+        object_of=tf.where(exists & ~is_negative, index, -1),
+        used=used,
+        blocked=_blocked(group, used, num_queries),
+        groups=groups,
+    )
+
+
+def _blocked(group: tf.Tensor, used: tf.Tensor, num_queries: int) -> tf.Tensor:
+    """Hides from a group the others, from matching queries the denoising ones, and unused slots from all others."""
+    slots = group.shape[0]
+    is_query = tf.range(slots + num_queries) >= slots
+    group = tf.pad(tf.where(used, group, -1 - tf.range(slots)), [[0, num_queries]])
+    same_group = (group[:, tf.newaxis] == group) & ~is_query[:, tf.newaxis]
+    return ~(is_query | same_group)

@@ -72,8 +72,21 @@ def _part(outputs: DecoderOutputs, part: slice) -> DecoderOutputs:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["n256_train", "n192x320_train", "s256_silu_train"])
-@pytest.mark.parametrize("kind", ["mal", "vfl"])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("n256_train", "mal"),
+        ("s256_silu_train", "vfl"),
+        *(
+            pytest.param(*case, marks=pytest.mark.extended)
+            for case in (
+                ("n256_train", "vfl"),
+                ("s256_silu_train", "mal"),
+                *(("n192x320_train", kind) for kind in ("mal", "vfl")),
+            )
+        ),
+    ],
+)
 def test_terms_and_gradients_equal_the_originals(name: str, kind: Literal["mal", "vfl"], oracle_dir: Path) -> None:
     folder = oracle_dir / "dfine"
     case, arrays, images = original.read_case(folder, name)

@@ -12,7 +12,6 @@ from detection.models.dfine.losses import (
     box_losses,
     class_loss,
     distillation,
-    distillation_shares,
     distribution_loss,
     targets_of,
 )
@@ -63,6 +62,7 @@ def matched_terms(
     matches: tf.Tensor,
     count: tf.Tensor,
     union_count: tf.Tensor,
+    shares: tuple[tf.Tensor, tf.Tensor],
     kind: ClassLoss,
 ) -> Terms:
     """Returns the terms of the matching queries, without weights.
@@ -75,12 +75,13 @@ def matched_terms(
         matches: int32 [S, B, Q], of the layers, the initial and the encoder's boxes, as `match` returns them.
         count: number of objects of the update's batch, at least 1.
         union_count: number of queries of the batch's union, at least 1.
+        shares: `distillation_shares` of the union.
         kind: loss of the classes.
     """
     union = targets_of(objects, union_of(matches, num_objects=objects.boxes.shape[1]))
     own = [targets_of(objects, one) for one in tf.unstack(matches)]
     pairs = [Pairs(one, union, count, union_count) for one in own]
-    terms = _decoder_terms(predictions, distributions, pairs[:-1], shares=distillation_shares(union), kind=kind)
+    terms = _decoder_terms(predictions, distributions, pairs[:-1], shares=shares, kind=kind)
     return terms | _terms("_encoder", encoder, pairs[-1], kind)
 
 

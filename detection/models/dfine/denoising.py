@@ -3,15 +3,38 @@
 Source: Zhang et al., "DINO", 2022, with the mask and the noise of RT-DETR and D-FINE.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import keras
 import tensorflow as tf
 
 from detection.models.dfine.matching import Objects, corners_of
+from detection.models.layers.initializers import normal
 
 _QUERIES = 100  # noisy copies without the negatives, of an image with the most objects
 _FLIPS = 0.25  # share of the copies with a random class
 _CLIP = 1e-5  # of the boxes' log-odds
+
+
+class ClassEmbedding(keras.layers.Layer):
+    """Features of a query of a class: zeros for a slot without an object, whose class is the number of classes.
+
+    Classes are the last axis of `embedding`, float32 [filters, classes], as in heads.
+    """
+
+    def __init__(self, num_classes: int, filters: int, *, dtype: Any):
+        super().__init__(name="class_embedding", dtype=dtype)
+        self._shape = (filters, num_classes)
+        self.embedding: Any = None
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Creates the variable."""
+        self.embedding = self.add_weight(name="embedding", shape=self._shape, initializer=normal(1.0))
+
+    def call(self, classes: tf.Tensor) -> tf.Tensor:
+        """Maps int32 [B, D] to [B, D, filters]."""
+        rows = tf.pad(tf.transpose(tf.convert_to_tensor(self.embedding)), [[0, 1], [0, 0]])
+        return tf.gather(rows, classes)
 
 
 class Draws(NamedTuple):

@@ -85,6 +85,7 @@ def _terms(case: Case, kind: Literal["mal", "vfl"]) -> Terms:
         matches=matches,
         count=tf.constant(float(count)),
         union_count=tf.maximum(tf.reduce_sum(tf.cast(union >= 0, tf.float32)), 1.0),
+        shares=distillation_shares(targets_of(case.objects, union)),
         kind=kind,
     )
     if "dn/logits" not in case.arrays:

@@ -45,7 +45,8 @@ OWN = {"run_id": None, "seconds": None}  # of one run
 
 
 # The network does not matter, but some of its detections have to be right: one object per image, and time to learn.
-DETECTOR = (*SMALL, "train.steps=100", "train.schedule.learning_rate=0.02")
+JITTER = "train.augment={scale_min: 0.5, scale_max: 1.5}"
+DETECTOR = (*SMALL, "train.steps=100", "train.schedule.learning_rate=0.02", JITTER)
 
 
 def run(root: Path, data: Path, *flags: str) -> int:

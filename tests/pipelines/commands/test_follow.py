@@ -18,6 +18,7 @@ from detection.storage.file_system import LOCK_FILE
 from detection.storage.json_files import read_json
 from detection.training.auto.kept_images import divide
 from detection.training.checkpoints.files import checkpoint_path
+from detection.training.resolve import assumed
 from detection.training.validation.history import HistoryEntry, write_history
 from schemas.artifacts import MODEL_PART
 from schemas.config.config_io import load_config, to_yaml
@@ -52,7 +53,10 @@ def run(tmp_path: Path) -> Path:
 
 def _describe(folder: Path, *assignments: str) -> None:
     folder.mkdir(exist_ok=True)
-    (folder / "config.yaml").write_text(to_yaml(load_config(None, [*ASSIGNMENTS, *assignments])))
+    config = assumed(
+        load_config(None, [*ASSIGNMENTS, *assignments]), replicas=1
+    )  # with all numbers, as training writes it
+    (folder / "config.yaml").write_text(to_yaml(config))
     (folder / "categories.json").write_text(json.dumps(CATEGORIES))
 
 

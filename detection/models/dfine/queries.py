@@ -47,7 +47,7 @@ def cell_anchors(sizes: Sequence[tuple[int, int]]) -> tuple[npt.NDArray[np.float
         side = np.full(height * width, _SIDE * 2.0**level)
         boxes.append(np.stack([(x + 0.5) / width, (y + 0.5) / height, side, side], axis=1))
     anchors = np.concatenate(boxes)
-    valid = ((anchors > _MARGIN) & (anchors < 1.0 - _MARGIN)).all(axis=1)
+    valid: npt.NDArray[np.bool_] = np.logical_and.reduce((anchors > _MARGIN) & (anchors < 1.0 - _MARGIN), axis=1)
     inside = np.where(valid[:, np.newaxis], anchors, 0.5)
     return np.log(inside / (1.0 - inside)).astype(np.float32), valid
 

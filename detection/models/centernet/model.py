@@ -28,11 +28,10 @@ from detection.models.centernet.keypoint_targets import KeypointTargets
 from detection.models.centernet.keypoints import Keypoints
 from detection.models.centernet.peaks import best_peaks
 from detection.models.detector import Capabilities, Detector
-from detection.models.heads.postprocess import clipped_to_image, picked_detections
+from detection.models.heads.postprocess import clipped_to_image, picked_above, picked_detections
 from detection.models.necks.upsampling import DeconvNeck, UpsamplingNeck
 from detection.ops.anchors import feature_sizes
 from detection.ops.boxes import area_yxyx, clip_yxyx
-from detection.ops.nms import Picked
 from detection.ops.replicas import sum_over_replicas
 from detection.types import Detections, ImageInfo, Labels
 from schemas.errors import ConfigError
@@ -234,7 +233,7 @@ class CenterNet(Detector):
                 boxes, classes, keypoints = (
                     tf.gather(part, order, batch_dims=1) for part in (boxes, classes, keypoints)
                 )
-        picked = _above(scores, options.score_threshold, options.max_detections)
+        picked = picked_above(scores, options.score_threshold, options.max_detections)
         detections = picked_detections(picked, clipped_to_image(boxes * stride, image_info), classes)
         if keypoints is None:
             return detections
@@ -255,14 +254,6 @@ class CenterNet(Detector):
         """See `Detector.output_classes`: the last layer of each `center` head."""
         heads = [head for head in self.heads if head.task == "center"]
         return {variable.path: np.arange(num_classes) for head in heads for variable in head.predict.variables}
-
-
-def _above(scores: tf.Tensor, threshold: float, slots: int) -> Picked:
-    """Picks the scores [B, K], best first, above a threshold, in `slots` >= K slots."""
-    scores = tf.pad(scores, [[0, 0], [0, slots - scores.shape[1]]])
-    picked = scores > threshold
-    indices = tf.where(picked, tf.range(slots), 0)
-    return Picked(indices, tf.where(picked, scores, 0.0), tf.reduce_sum(tf.cast(picked, tf.int32), axis=1))
 
 
 def _counts(labels: Labels, targets: KeypointTargets | None) -> tf.Tensor:

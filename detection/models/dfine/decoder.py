@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from detection.models.dfine.distributions import boxes_of_distances, expected_distances, side_quality
+from detection.models.dfine.distributions import boxes_of_distances, expected_distances, log_odds, side_quality
 from detection.models.dfine.queries import class_bias
 from detection.models.dfine.sampling import sample_cells
 from detection.models.dfine.transformer import Mlp, SelfAttention, dense, layer_norm
@@ -136,7 +136,7 @@ class Decoder(keras.layers.Layer):
             positions = tf.clip_by_value(positions, -_POSITION_LIMIT, _POSITION_LIMIT)
             content = layer(content, positions, reference, memory, sizes=sizes, blocked=blocked)
             if initial is None:
-                moved = tf.cast(self.initial_boxes(content), tf.float32) + _log_odds(reference)
+                moved = tf.cast(self.initial_boxes(content), tf.float32) + log_odds(reference)
                 logits = tf.cast(self.classes[0](content), tf.float32)
                 initial = DecoderOutputs(logits, tf.sigmoid(moved), None)
             refined = self.corners[number](content + tf.stop_gradient(before))
@@ -151,11 +151,6 @@ class Decoder(keras.layers.Layer):
             before = content
         assert initial is not None
         return initial, outputs
-
-
-def _log_odds(values: tf.Tensor) -> tf.Tensor:
-    clipped = tf.clip_by_value(values, 0.0, 1.0)
-    return tf.math.log(tf.maximum(clipped, 1e-5) / tf.maximum(1.0 - clipped, 1e-5))
 
 
 class DecoderLayer(keras.layers.Layer):

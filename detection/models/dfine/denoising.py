@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
+from detection.models.dfine.distributions import log_odds
 from detection.models.dfine.matching import Objects, corners_of
 from detection.models.layers.initializers import normal
 
 _QUERIES = 100  # noisy copies without the negatives, of an image with the most objects
 _FLIPS = 0.25  # share of the copies with a random class
-_CLIP = 1e-5  # of the boxes' log-odds
 
 
 class ClassEmbedding(keras.layers.Layer):
@@ -112,7 +112,7 @@ def denoising_queries(objects: Objects, draws: Draws, *, num_classes: int, num_q
     noisy = tf.abs(tf.concat([(low + high) / 2.0, high - low], axis=-1))  # corners may have crossed
     return DenoisingQueries(
         classes=tf.where(exists, classes, num_classes),
-        boxes=tf.math.log(tf.maximum(noisy, _CLIP) / tf.maximum(1.0 - noisy, _CLIP)),
+        boxes=log_odds(noisy),
         object_of=tf.where(exists & ~is_negative, index, -1),
         used=used,
         blocked=_blocked(group, used, num_queries),

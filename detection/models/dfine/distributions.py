@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+_CLIP = 1e-5
 _TOP = 4  # probabilities of a side that its quality depends on, besides their mean
 
 
@@ -36,6 +37,12 @@ def expected_distances(corners: tf.Tensor, *, up: float, scale: float) -> tf.Ten
         scale: as for `bin_distances`.
     """
     return tf.linalg.matvec(tf.nn.softmax(corners), tf.constant(bin_distances(corners.shape[-1], up=up, scale=scale)))
+
+
+def log_odds(values: tf.Tensor) -> tf.Tensor:
+    """Returns log(x / (1 - x)) of values [...], fractions of the input, neither of them below 1e-5."""
+    clipped = tf.clip_by_value(values, 0.0, 1.0)
+    return tf.math.log(tf.maximum(clipped, _CLIP) / tf.maximum(1.0 - clipped, _CLIP))
 
 
 def boxes_of_distances(reference: tf.Tensor, distances: tf.Tensor, *, scale: float) -> tf.Tensor:

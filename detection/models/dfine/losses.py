@@ -9,8 +9,9 @@ from typing import Literal, NamedTuple
 import tensorflow as tf
 
 from detection.models.dfine.distributions import bin_distances
-from detection.models.dfine.matching import Objects, corners_of, giou_of
+from detection.models.dfine.matching import Objects, corners_of
 from detection.ops.boxes import iou_yxyx
+from detection.ops.losses import iou_loss
 
 ClassLoss = Literal["mal", "vfl"]
 _VFL_ALPHA, _MAL_GAMMA = 0.75, 1.5
@@ -73,8 +74,8 @@ def box_losses(boxes: tf.Tensor, targets: Targets) -> tuple[tf.Tensor, tf.Tensor
         targets: the queries' targets.
     """
     distance = tf.reduce_sum(tf.abs(boxes - targets.boxes), axis=-1)
-    giou = giou_of(corners_of(boxes), corners_of(targets.boxes))
-    return tuple(tf.reduce_sum(tf.where(targets.matched, loss, 0.0)) for loss in (distance, 1.0 - giou))
+    giou = iou_loss(corners_of(boxes), corners_of(targets.boxes), kind="giou")
+    return tuple(tf.reduce_sum(tf.where(targets.matched, loss, 0.0)) for loss in (distance, giou))
 
 
 def encode_distances(distances: tf.Tensor, *, bins: int, up: float, scale: float) -> tuple[tf.Tensor, tf.Tensor]:

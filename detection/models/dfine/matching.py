@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 import tensorflow as tf
 
 from detection.ops.assignment import assign, assign_on_host
-from detection.ops.boxes import area_yxyx, enclosing_yxyx, intersection_yxyx
+from detection.ops.losses import iou_loss
 
 _CLASS, _L1, _GIOU = 2.0, 5.0, 2.0  # weights of the costs
 _ALPHA, _SMALL = 0.25, 1e-8  # of the focal cost
@@ -36,14 +36,6 @@ def corners_of(boxes: tf.Tensor) -> tf.Tensor:
     return tf.concat([centers - halves, centers + halves], axis=-1)
 
 
-def giou_of(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
-    """Returns the generalised IoU of boxes [..., 4], min before max, float32 [...]."""
-    overlap = intersection_yxyx(first, second)
-    union = area_yxyx(first) + area_yxyx(second) - overlap
-    hull = area_yxyx(enclosing_yxyx(first, second))
-    return tf.math.divide_no_nan(overlap, union) - tf.math.divide_no_nan(hull - union, hull)
-
-
 def matching_costs(logits: tf.Tensor, boxes: tf.Tensor, objects: Objects) -> tf.Tensor:
     """Returns the cost of each pair, float32 [B, N, Q]: focal cost of the class, L1 and GIoU of the boxes.
 
@@ -58,7 +50,8 @@ def matching_costs(logits: tf.Tensor, boxes: tf.Tensor, objects: Objects) -> tf.
     present = _ALPHA * (1.0 - of_class) ** 2 * -tf.math.log(of_class + _SMALL)
     absent = (1.0 - _ALPHA) * of_class**2 * -tf.math.log(1.0 - of_class + _SMALL)
     distance = tf.reduce_sum(tf.abs(objects.boxes[:, :, tf.newaxis] - boxes[:, tf.newaxis]), axis=-1)
-    giou = giou_of(corners_of(objects.boxes)[:, :, tf.newaxis], corners_of(boxes)[:, tf.newaxis])
+    sides = corners_of(objects.boxes)[:, :, tf.newaxis], corners_of(boxes)[:, tf.newaxis]
+    giou = 1.0 - iou_loss(*sides, kind="giou")  # an IoU does not depend on the order of the axes
     costs = _CLASS * (present - absent) + _L1 * distance - _GIOU * giou
     return tf.where(tf.math.is_finite(costs), costs, 1.0)
 

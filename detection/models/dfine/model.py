@@ -24,8 +24,7 @@ from detection.models.dfine.encoder import HybridEncoder
 from detection.models.dfine.losses import distillation_shares, targets_of
 from detection.models.dfine.matching import Objects, corners_of, union_of
 from detection.models.dfine.queries import Queries, QuerySelection
-from detection.models.heads.postprocess import clipped_to_image, picked_detections
-from detection.ops.nms import Picked
+from detection.models.heads.postprocess import clipped_to_image, picked_above, picked_detections
 from detection.ops.replicas import replica_count, sum_over_replicas
 from detection.types import Detections, ImageInfo, Labels
 from schemas.errors import ConfigError
@@ -231,11 +230,7 @@ class DFine(Detector):
         queries, classes = logits.shape[1:]
         count = min(options.max_detections, queries * classes)
         best, places = tf.math.top_k(tf.reshape(logits, [-1, queries * classes]), count)
-        scores, slots = tf.sigmoid(best), options.max_detections
-        scores = tf.pad(scores, [[0, 0], [0, slots - count]])
-        kept = scores > options.score_threshold
-        found = tf.reduce_sum(tf.cast(kept, tf.int32), axis=1)
-        picked = Picked(tf.where(kept, tf.range(slots), 0), tf.where(kept, scores, 0.0), found)
+        picked = picked_above(tf.sigmoid(best), options.score_threshold, options.max_detections)
         height, width = self.image_size
         corners = tf.gather(corners_of(boxes), places // classes, batch_dims=1)
         pixels = tf.gather(corners, [1, 0, 3, 2], axis=-1) * tf.constant([height, width, height, width], tf.float32)

@@ -244,6 +244,14 @@ def suppress(
     return soft_nms(boxes, scores, groups, decay=decay, score_threshold=floor, max_outputs=most, counts=in_image)
 
 
+def picked_above(scores: tf.Tensor, threshold: float, slots: int) -> Picked:
+    """Picks the scores [B, K], best first, above a threshold, in `slots` >= K slots; for networks without NMS."""
+    scores = tf.pad(scores, [[0, 0], [0, slots - scores.shape[1]]])
+    picked = scores > threshold
+    indices = tf.where(picked, tf.range(slots), 0)
+    return Picked(indices, tf.where(picked, scores, 0.0), tf.reduce_sum(tf.cast(picked, tf.int32), axis=1))
+
+
 def picked_detections(picked: Picked, boxes: tf.Tensor, classes: tf.Tensor) -> Detections:
     """Gathers the picked boxes.
 

@@ -29,6 +29,8 @@ PUBLISHED: Mapping[str, Mapping[str, str]] = {
         "efficientdet-lite3x": "42.6",
         "efficientdet-lite4": "43.2",
     },
+    # Peterande/D-FINE, README.md: AP val of the networks trained on COCO alone.
+    "dfine": {"dfine-n": "42.8", "dfine-s": "48.5", "dfine-m": "52.3", "dfine-l": "54.0", "dfine-x": "55.8"},
     # tensorflow/models, tf2_detection_zoo.md, at the preset's input size: of boxes, or of boxes / keypoints.
     # The one "320x320" resizes to 300 x 300.  MobileNet's with keypoints, 41.7, does not say of what.
     "zoo": {
@@ -56,6 +58,7 @@ _FIRST_CHOICES = {
     "efficientdet-lite0": ("efficientdet", "The default: boxes on phones and CPUs, from weights that come along."),
     "efficientdet-lite2": ("efficientdet", "Better boxes on phones that have time for a larger image."),
     "efficientdet-d0": ("efficientdet", "Boxes on a server without a GPU."),
+    "dfine-n": ("dfine", "A transformer without suppression: the best boxes for its size, on CPUs and GPUs."),
     "efficientdet-d4": ("efficientdet", "High accuracy and small objects, on a GPU."),
     "ssd-mobilenet-v2-fpnlite": ("retinanet", "The Object Detection API's detector for phones, with its checkpoints."),
     "retinanet-r50": ("retinanet", "A ResNet and plain convolutions; takes the Object Detection API's RetinaNet, too."),
@@ -119,7 +122,7 @@ def _number(measured: Mapping[str, Any], key: str, unit: float) -> str:
 
 def _purpose(name: str, measured: Mapping[str, Any]) -> str:
     outputs = "boxes, masks" if name.startswith("mask") else "boxes, keypoints" if name.endswith("-kpts") else "boxes"
-    if "nano" in name:
+    if "nano" in name or "pico" in name:
         return f"{outputs}; tests"
     if "lite" in name or "mobilenet" in name:
         return f"{outputs}; phones"

@@ -24,9 +24,10 @@ INIT_REPORT_JSON = "init_report.json"  # loaded and skipped variables of a warm 
 
 IMPORT_JSON = "import.json"  # source, weights and unused variables of an imported model: `ImportedModel.report`
 
-# Describes published weights: {"name", "weights", "origin", "licence", ...}; in a fetched model's folder, and in
-# EXTRA_FILES of a model that was trained from them.
+# Describes published weights: {"name", "weights", "origin", "licence", ...}; in a fetched model's folder, and, as
+# WEIGHTS_JSON, in EXTRA_FILES of a model that was trained from them; ORIGIN_JSON there in models of before.
 ORIGIN_JSON = "origin.json"
+WEIGHTS_JSON = "WEIGHTS"
 
 CHECKPOINTS = "checkpoints"  # TensorFlow checkpoints ckpt-<step>
 BEFORE_DECAY = "before_decay"  # beside it: the checkpoint before the decay of the learning rate

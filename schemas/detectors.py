@@ -23,6 +23,7 @@ DETECTORS: tuple[str, ...] = (
     ),
     *(f"centernet-hourglass-{depth}{suffix}" for suffix in ("", "-kpts") for depth in (10, 20, 32, 52, 104)),
     *(f"faster-rcnn-r{depth}-c4" for depth in (50, 101, 152)),
+    *(f"dfine-{size}" for size in ("pico", "n", "s", "m", "l", "x")),
 )
 _NEAR = 0.5  # min similarity (difflib) of a misspelled name
 

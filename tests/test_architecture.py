@@ -38,8 +38,10 @@ ALLOWED_IMPORTS = {
             "schemas detection.models detection.weights detection.interop",
         ),
         "detection.interop.od_api": "schemas schemas.config detection.models detection.weights detection.interop",
+        "detection.interop.dfine": "schemas schemas.config detection.storage detection.models detection.weights "
+        "detection.interop",
         "detection.pretrained": "schemas schemas.config detection.storage detection.web detection.models "
-        "detection.weights detection.interop.automl",
+        "detection.weights detection.interop detection.interop.dfine",
         "detection.coco": "schemas detection.storage detection.datasets",
         "detection.analysis": "schemas schemas.config detection.storage detection.datasets detection.coco",
         "detection.export.mediapipe": "schemas",
@@ -100,7 +102,7 @@ ALLOWED_IMPORTS = {
         "pipelines.runners": "detection.storage detection.pretrained schemas schemas.config "
         "components.vertex_errors components.beam pipelines",
         "pipelines.runs": "schemas schemas.config detection.storage detection.datasets detection.models "
-        "detection.pretrained detection.coco detection.inference detection.export detection.training.distributed "
+        "detection.weights detection.coco detection.inference detection.export detection.training.distributed "
         "detection.training components.history components.beam components.coco_example_gen "
         "components.coco_example_gen.spans components.detection_trainer detection.devices pipelines.runners pipelines "
         "detection.analysis detection.reports detection.training.validation",

@@ -43,7 +43,7 @@ LOCAL_ONLY = {
     "detection/input_pipeline/record_reader.py": "names the folder for temporary files",
     "detection/pretrained/detectors.py": "a new folder that storage yields",
     "detection/pretrained/efficientnet_lite.py": "a file of an installed package, or a copy that storage made",
-    "detection/pretrained/torch_file.py": "a file of an installed package, or a copy that storage made",
+    "detection/weights/torch_file.py": "a file of an installed package, or a copy that storage made",
     "detection/pretrained/imagenet.py": "Keras' own cache of downloads",
     "components/record_schema_gen/component.py": "the package's own schema",
     "detection/reports/html/render.py": "templates of the package",

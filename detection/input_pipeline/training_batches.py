@@ -6,7 +6,7 @@ reading earlier records.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -44,12 +44,15 @@ class Augmentation(NamedTuple):
     apply: maps the sample, its partners and `seed` (int32 [2], by name) to a new sample.
     probability: probability of the step.
     partners: number of other samples that it needs.
+    start, stop: first image of the run that it may change, and the first that it may not; None: it has no end.
     """
 
     number: int
     apply: Callable[..., Sample]
     probability: float = 1.0
     partners: int = 0
+    start: int = 0
+    stop: int | None = None
 
 
 class InputOptions(NamedTuple):
@@ -71,6 +74,7 @@ class InputOptions(NamedTuple):
     resizing: how images are scaled into the input; None: fit.
     class_weights: float32 [C], weights per class for `Labels.weights`; None: no weights.
     with_weights: read the objects' own weights, which multiply those of their classes.
+    jitter_stop: first image of the run whose scale is 1; None: there is none.
     """
 
     image_size: tuple[int, int]
@@ -89,6 +93,7 @@ class InputOptions(NamedTuple):
     resizing: Resizing | None = None
     class_weights: npt.NDArray[np.float32] | None = None
     with_weights: bool = False
+    jitter_stop: int | None = None
 
 
 def training_batches(
@@ -146,7 +151,8 @@ def training_batches(
             return _decode(read(first + place), options)
 
         sample = _decode(read(position), options)
-        return _example(sample, options, draw_partner=draw_partner, seed=_position_seed(seed, position))
+        seeds = _position_seed(seed, position)
+        return _example(sample, options, draw_partner=draw_partner, seed=seeds, position=position)
 
     start = start_step * batch_size
     endless = tf.data.Dataset.counter(start)
@@ -208,9 +214,17 @@ def _decode(record: tf.Tensor, options: InputOptions) -> Sample:
 
 
 def _example(
-    sample: Sample, options: InputOptions, *, draw_partner: Callable[[tf.Tensor], Sample], seed: tf.Tensor
+    sample: Sample,
+    options: InputOptions,
+    *,
+    draw_partner: Callable[[tf.Tensor], Sample],
+    seed: tf.Tensor,
+    position: tf.Tensor,
 ) -> Batch:
-    sample = augment(sample, options.augmentations, draw_partner=draw_partner, seed=seed)
+    sample = augment(sample, options.augmentations, draw_partner=draw_partner, seed=seed, position=position)
+    scales: Any = (options.scale_min, options.scale_max)
+    if options.jitter_stop is not None:
+        scales = tf.unstack(tf.where(position < options.jitter_stop, scales, (1.0, 1.0)))
     flip_seed, crop_seed = tf.unstack(tf.random.split(seed, 2))
     if options.horizontal_flip:
         sample = random_horizontal_flip(sample, keypoint_flips=options.keypoint_flips, seed=flip_seed)
@@ -218,8 +232,8 @@ def _example(
         sample,
         image_size=options.image_size,
         resizing=options.resizing,
-        scale_min=options.scale_min,
-        scale_max=options.scale_max,
+        scale_min=scales[0],
+        scale_max=scales[1],
         mask_size=options.mask_size,
         seed=crop_seed,
     )
@@ -233,7 +247,12 @@ def _example(
 
 
 def augment(
-    sample: Sample, steps: Sequence[Augmentation], *, draw_partner: Callable[[tf.Tensor], Sample], seed: tf.Tensor
+    sample: Sample,
+    steps: Sequence[Augmentation],
+    *,
+    draw_partner: Callable[[tf.Tensor], Sample],
+    seed: tf.Tensor,
+    position: tf.Tensor | int = 0,
 ) -> Sample:
     """Applies the steps in order.
 
@@ -243,14 +262,19 @@ def augment(
         draw_partner: decodes another sample of the data set, given a seed (int32 [2]); called
             inside the graph's branch that needs it, so that other branches cost nothing.
         seed: int32 [2], seed of this sample.
+        position: int64 [], image of the run, from 0.
     """
     for step in steps:
-        sample = _apply_step(sample, step, draw_partner, tf.random.fold_in(seed, step.number))
+        sample = _apply_step(sample, step, draw_partner, tf.random.fold_in(seed, step.number), position)
     return sample
 
 
 def _apply_step(
-    sample: Sample, step: Augmentation, draw_partner: Callable[[tf.Tensor], Sample], seed: tf.Tensor
+    sample: Sample,
+    step: Augmentation,
+    draw_partner: Callable[[tf.Tensor], Sample],
+    seed: tf.Tensor,
+    position: tf.Tensor | int,
 ) -> Sample:
     decision_seed, partner_seed, step_seed = tf.unstack(tf.random.split(seed, 3))
 
@@ -258,7 +282,10 @@ def _apply_step(
         partners = [draw_partner(tf.random.fold_in(partner_seed, number)) for number in range(step.partners)]
         return step.apply(sample, *partners, seed=step_seed)
 
-    if step.probability >= 1.0:
+    if step.probability >= 1.0 and not step.start and step.stop is None:
         return act()
     decision = tf.random.stateless_uniform([], decision_seed) < step.probability
+    if step.start or step.stop is not None:
+        position = tf.convert_to_tensor(position, tf.int64)
+        decision &= (position >= step.start) & (position < (tf.int64.max if step.stop is None else step.stop))
     return tf.cond(decision, act, lambda: sample)

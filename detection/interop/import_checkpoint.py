@@ -11,9 +11,10 @@ from detection.interop.programs import program_of, read_config_of
 from detection.models.registry import detector_config
 from detection.storage.atomic import new_directory
 from detection.storage.files import is_dir, is_file
-from detection.storage.paths import join, parent
+from detection.storage.paths import join, name_of, parent
 from detection.weights.checkpoint_format import CheckpointFormat, some
 from detection.weights.imported_model import MODEL_INDEX, ImportedModel, import_model, write_model
+from detection.weights.publications import publication_of_file, require_licence
 from schemas.config.config import Config
 from schemas.config.config_io import load_config
 from schemas.config.section import nested
@@ -52,8 +53,8 @@ def import_checkpoint(
         assignments: `key=value` of the section `model`.
 
     Raises:
-        ConfigError: another section, or a detector or override that the program does not have; or neither `model`
-            nor a configuration of a supported model.
+        ConfigError: another section, or a detector or override that the program does not have; neither `model` nor a
+            configuration of a supported model; or published weights whose licence `model.weights_licences` lacks.
         DataError: the checkpoint cannot be read or imported, or the folder cannot be written.
     """
     for assignment in assignments:
@@ -68,6 +69,11 @@ def import_checkpoint(
             _format(program, config.model.name), checkpoint, config, weights=weights, label_map=label_map
         )
         _log(imported, has_label_map=label_map is not None)
+        published = publication_of_file(name_of(imported.prefix))
+        if published is not None:
+            require_licence(published.as_json(), config.model.weights_licences)
+            _LOGGER.info("published as %s, licence %s", published.name, published.licence)
+            imported = imported._replace(published=published.as_json())
         write_model(imported, folder)
 
 
@@ -167,9 +173,9 @@ def _log_classes(categories: Sequence[Mapping[str, Any]], *, has_label_map: bool
     named = sum(category["name"] is not None for category in categories)
     if has_label_map:
         _LOGGER.info("%d classes, %d of them in the label map", classes, named)
-    elif named < classes:
-        _LOGGER.info("%d classes: COCO's %d categories by id", classes, named)
-    else:
+    elif all(category["name"] == str(category["id"]) for category in categories):
         _LOGGER.warning("%d classes, named by their ids: pass --label-map for names", classes)
+    else:
+        _LOGGER.info("%d classes: COCO's %d categories", classes, named)
     if named < classes:
         _LOGGER.info("%d classes have no category; their detections are not reported", classes - named)

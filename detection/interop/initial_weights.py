@@ -65,7 +65,7 @@ def import_initial_weights(checkpoint: str, config: Config, weights: SourceWeigh
         DataError: the checkpoint cannot be read, or is of another network.
     """
     detector = detector_config(config.model.name)
-    kinds = (kind for program in PROGRAMS for kind in program_of(program).formats)
+    kinds = (kind for program in PROGRAMS for kind in program_of(program).formats if kind.is_tensorflow)
     fitting = (kind for kind in kinds if isinstance(detector, kind.config_class))
     kind = next((kind for kind in fitting if open_original(kind, checkpoint).is_known), None)
     if kind is None:

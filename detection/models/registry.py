@@ -8,6 +8,8 @@ from pydantic import ValidationError
 from detection.models.centernet.config import CENTERNETS
 from detection.models.centernet.model import CenterNet
 from detection.models.detector import Detector
+from detection.models.dfine.config import DFINES
+from detection.models.dfine.model import DFine
 from detection.models.efficientdet.config import EFFICIENTDETS
 from detection.models.efficientdet.model import EfficientDet
 from detection.models.faster_rcnn.config import FASTER_RCNNS
@@ -44,6 +46,7 @@ FAMILIES = (
     Family(SSDS, Ssd),
     Family(FASTER_RCNNS, FasterRcnn),
     Family(CENTERNETS, CenterNet),
+    Family(DFINES, DFine),
 )
 
 

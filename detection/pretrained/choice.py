@@ -9,9 +9,17 @@ from detection.models.backbones.resnet import RESNETS
 from detection.models.registry import detector_config
 from detection.pretrained.detectors import cache_folder, find_detector
 from detection.pretrained.imagenet import RESNET_LAYOUT, find_weights_file
-from detection.pretrained.publications import COCO, COCO_DETECTORS, IMAGENET
 from detection.storage.files import is_file
 from detection.web.downloads import UnreachableError
+from detection.weights.publications import (
+    COCO,
+    COCO_DETECTORS,
+    IMAGENET,
+    IMAGENET_BACKBONES,
+    OTHER_DETECTORS,
+    Publication,
+    require_licence,
+)
 from schemas.config.config import Config
 from schemas.config.section import Section, value_at
 from schemas.errors import CocoflowError, ConfigError
@@ -24,8 +32,9 @@ _KEY = re.compile(r"^model\.\w+ = '?\w+'?: ")  # key at the start of messages
 # Keys and sections of a detector's options that published weights depend on.
 _NETWORK_KEYS = (
     *("backbone.name", "backbone.layout", "min_level", "max_level", "neck", "head.layers", "head.separable_conv"),
-    *("activation", "anchors.num_scales", "anchors.aspect_ratios"),
+    *("activation", "anchors.num_scales", "anchors.aspect_ratios", "encoder", "decoder"),
 )
+_FREE_KEYS = ("decoder.queries",)  # of these sections, without effect on the network
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
 
@@ -47,7 +56,7 @@ def configured_weights(config: Config) -> InitialWeights:
     These are the published detector, and the results of `auto`.
     """
     weights = config.model.weights
-    if weights in (AUTO, NONE, COCO):
+    if weights in (AUTO, NONE, COCO) or weights in OTHER_DETECTORS:
         return InitialWeights(config.model.backbone_weights, config.train.init.checkpoint)
     if weights == IMAGENET or (is_file(weights) and not weights.endswith(_INDEX)):
         return InitialWeights(weights, None)
@@ -66,6 +75,9 @@ def initial_weights(config: Config) -> InitialWeights:
     """
     if config.model.weights == COCO:
         return InitialWeights(None, _find_coco(config, fetches=config.model.fetch_weights))
+    if config.model.weights in OTHER_DETECTORS:
+        publication = OTHER_DETECTORS[config.model.weights]
+        return InitialWeights(None, _find_published(publication, config, fetches=config.model.fetch_weights))
     return configured_weights(config)
 
 
@@ -116,12 +128,29 @@ def _find_coco(config: Config, *, fetches: bool) -> str:
             f"model.weights = {COCO}: {model.name} has no published weights. Detectors with weights: "
             f"{', '.join(COCO_DETECTORS)}."
         )
-    ours, theirs = detector_config(model.name, overrides=model.overrides), detector_config(model.name)
+    return _find_published(publication, config, fetches=fetches)
+
+
+def _find_published(publication: Publication, config: Config, *, fetches: bool) -> str:
+    """Returns the model folder of published weights.
+
+    Raises:
+        ConfigError: the configuration has another network, or does not accept the licence.
+        DataError: it is not in the cache and cannot be downloaded.
+    """
+    model = config.model
+    if model.name != publication.preset:
+        raise ConfigError(f"model.weights = {model.weights}: weights of {publication.preset}, not of {model.name}.")
+    require_licence(publication.as_json(), model.weights_licences)
+    ours = detector_config(model.name, overrides=model.overrides)
+    theirs = detector_config(model.name, overrides=publication.overrides)
     changed = [key for key in _network_keys(ours) if value_at(ours, key) != value_at(theirs, key)]
     if changed:
+        listed = ", ".join(f"{key} = {value_at(theirs, key)}" for key in changed)
         raise ConfigError(
-            f"model.weights = {COCO}: model.overrides changes {', '.join(changed)}, so the published {model.name} is "
-            "another network. To load what fits, set train.init.checkpoint to its folder, and train.init.skip_mismatch."
+            f"model.weights = {publication.weights}: model.overrides changes {', '.join(changed)}, so the published "
+            f"{publication.name} is another network, with {listed}. To load what fits, set train.init.checkpoint to "
+            "its folder, and train.init.skip_mismatch."
         )
     return find_detector(publication, cache_folder(model.weights_cache), fetches=fetches)
 
@@ -130,7 +159,8 @@ def _network_keys(config: Section) -> Iterator[str]:
     """Yields the dotted keys that published weights depend on, those of a section one by one."""
     for key in _NETWORK_KEYS:
         section = value_at(config, key)
-        yield from (f"{key}.{name}" for name in type(section).model_fields) if isinstance(section, Section) else (key,)
+        keys = (f"{key}.{name}" for name in type(section).model_fields) if isinstance(section, Section) else (key,)
+        yield from (one for one in keys if one not in _FREE_KEYS)
 
 
 def _find_imagenet(config: Config, *, fetches: bool) -> str:
@@ -143,6 +173,8 @@ def _find_imagenet(config: Config, *, fetches: bool) -> str:
     model = config.model
     preset = detector_config(model.name, overrides=model.overrides)
     name, layout = preset.backbone.name, preset.backbone.layout
+    if name in IMAGENET_BACKBONES:
+        require_licence(IMAGENET_BACKBONES[name].as_json(), model.weights_licences)
     if name in RESNETS and layout != RESNET_LAYOUT:
         raise ConfigError(f"model.weights = {IMAGENET}: no weights for model.overrides.backbone.layout = {layout}")
     return str(find_weights_file(name, IMAGENET, fetches=fetches))

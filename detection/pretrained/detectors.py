@@ -6,16 +6,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-from detection.interop.automl.checkpoint import AutomlFormat
-from detection.pretrained.publications import COCO_DETECTORS, Publication
-from detection.storage.atomic import new_directory, write_json
+from detection.interop.programs import program_of
+from detection.storage.atomic import new_directory
 from detection.storage.files import exists, is_file, remove_folder
 from detection.storage.json_files import read_json
 from detection.storage.paths import join, parent, require_supported
-from detection.web.downloads import OFFLINE_VARIABLE, fetch, is_offline, unpack
+from detection.web.downloads import OFFLINE_VARIABLE, fetch, is_archive, is_offline, unpack
 from detection.weights.imported_model import MODEL_INDEX, ImportedModel, import_model, write_model
 from detection.weights.locate import CheckpointChoice, locate_model
-from schemas.artifacts import ORIGIN_JSON
+from detection.weights.publications import COCO_DETECTORS, Publication, published_detector, require_licence
+from schemas.artifacts import EXTRA_FILES, INIT_REPORT_JSON, ORIGIN_JSON, WEIGHTS_JSON
 from schemas.config.config_io import load_config
 from schemas.detectors import DETECTORS
 from schemas.errors import DataError
@@ -56,18 +56,21 @@ def find_model(model: str | Path, choice: CheckpointChoice = None) -> str:
 
     Raises:
         DataError: see `locate_model`; no weights of this name are published, or they cannot be downloaded.
+        ConfigError: they have a licence that needs the user's consent.
     """
     name = str(model)
-    if name not in DETECTORS or exists(name):
+    published = published_detector(name)
+    if (name not in DETECTORS and published is None) or exists(name):
         return locate_model(model, choice)
     if choice is not None:
         raise DataError(f"{name}: a published detector has one checkpoint, so --checkpoint does not apply. Remove it.")
-    if name not in COCO_DETECTORS:
+    if published is None:
         raise DataError(
             f"{name}: no weights of this detector are published. Train it, or pass one of {', '.join(COCO_DETECTORS)}."
         )
+    require_licence(published.as_json())
     try:
-        return find_detector(COCO_DETECTORS[name], cache_folder(None), fetches=True)
+        return find_detector(published, cache_folder(None), fetches=True)
     except DataError as error:
         raise DataError(f"{error} Without a network, pass a model of yours, such as that of `make demo`.") from None
 
@@ -76,7 +79,7 @@ def find_detector(publication: Publication, cache: str, *, fetches: bool) -> str
     """Returns the model folder of a published detector; downloads it if it is not in the cache.
 
     Args:
-        publication: entry of `COCO_DETECTORS`.
+        publication: weights of a detector.
         cache: result of `cache_folder`.
         fetches: whether the network may be used.
 
@@ -105,40 +108,54 @@ def _fetch(publication: Publication, folder: str) -> None:
         # Beside the result, on the cache's disk, so that a killed process leaves nothing elsewhere.
         work = new / _WORK
         work.mkdir()
-        digest = fetch(publication.origin, work / "archive")
-        unpack(work / "archive", work / "unpacked", origin=publication.origin)
-        model = _import(work / "unpacked", publication)
+        file = work / "model.pth"
+        digest = fetch(publication.origin, file)
+        checkpoint = _unpacked(file, publication) if is_archive(publication.origin) else file
+        model = _import(checkpoint, publication)
         origin = publication.as_json() | {
             "sha256": digest,
-            "bytes": (work / "archive").stat().st_size,
+            "bytes": file.stat().st_size,
             "fetched": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
         remove_folder(work)
-        write_model(model._replace(prefix=publication.origin), new)
-        write_json(new / ORIGIN_JSON, origin)
+        write_model(model._replace(prefix=publication.origin, published=origin), new)
     _LOGGER.info("%s is in %s", publication.name, folder)
 
 
-def _import(unpacked: Path, publication: Publication) -> ImportedModel:
+def _unpacked(archive: Path, publication: Publication) -> Path:
+    """Returns the folder of the checkpoint in an archive."""
+    unpacked = archive.with_name("unpacked")
+    unpack(archive, unpacked, origin=publication.origin)
     folders = sorted({file.parent for file in unpacked.rglob("*.index")})
     if len(folders) != 1:
         raise DataError(f"{publication.origin}: has {len(folders)} folders with a checkpoint; expected one.")
-    config = load_config(None, [f"model.name={publication.name}"])
+    return folders[0]
+
+
+def _import(checkpoint: Path, publication: Publication) -> ImportedModel:
+    config = load_config(None, [f"model.name={publication.preset}"])
+    model = config.model.with_overrides(publication.overrides)
     try:
-        return import_model(AutomlFormat, folders[0], config)
+        [kind] = program_of(publication.program).formats
+        return import_model(kind, checkpoint, config.model_copy(update={"model": model}))
     except DataError as error:
-        raise DataError(f"{publication.origin}: {str(error).replace(f'{unpacked}/', '')}") from None
+        reason = str(error).replace(f"{checkpoint}: ", "").replace(f"{checkpoint}/", "")
+        raise DataError(f"{publication.origin}: {reason}") from None
 
 
 def read_origin(checkpoint: str) -> dict[str, Any] | None:
-    """Returns the origin of downloaded weights.
+    """Returns the origin of published weights that a model is, or was trained from.
 
     Args:
-        checkpoint: prefix of a checkpoint's files in a model folder.
+        checkpoint: prefix of the weights' files in a model folder, the output of a training, or a SavedModel.
 
     Returns:
-        Content of `ORIGIN_JSON`; None: the weights were not downloaded.
+        Content of `ORIGIN_JSON`; None: no published weights are known.
     """
-    path = join(parent(parent(checkpoint)), ORIGIN_JSON)
-    content = read_json(path) if is_file(path) else None
-    return content if isinstance(content, dict) else None
+    folder = parent(parent(checkpoint))
+    for path in (join(folder, ORIGIN_JSON), join(folder, EXTRA_FILES, WEIGHTS_JSON), join(folder, INIT_REPORT_JSON)):
+        content = read_json(path) if is_file(path) else None
+        if isinstance(content, dict):
+            origin = content.get("published") if path.endswith(INIT_REPORT_JSON) else content
+            return origin if isinstance(origin, dict) else None
+    return None

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from detection.models.backbones.efficientnet import EfficientNet
-from detection.pretrained.torch_file import Tensors, read_tensors
 from detection.storage.checksums import sha256
+from detection.weights.torch_file import Tensors, read_tensors
 from schemas.errors import ConfigError, DataError
 from schemas.program import install_command
 

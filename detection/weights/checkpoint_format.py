@@ -3,13 +3,16 @@
 import abc
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from detection.datasets.annotations.coco_categories import COCO_CLASS_COUNTS, coco_classes
+from detection.datasets.annotations.coco_categories import COCO_CATEGORIES, COCO_CLASS_COUNTS, coco_classes
 from detection.datasets.importers.label_map import LabelMap
+from detection.weights.weight_source import WeightSource
+from schemas.config.train.initialization import SourceWeights
 from schemas.errors import ConfigError, DataError
 from schemas.quoting import first_of
 
@@ -38,6 +41,19 @@ def unchanged(values: Values) -> Values:
     return values
 
 
+class Variables(Protocol):
+    """An opened checkpoint; see `WeightSource`."""
+
+    prefix: str
+    shapes: dict[str, Shape]
+    ema_names: frozenset[str]
+
+    step: int | None
+
+    def read(self, name: str, /) -> Values:
+        """Returns the values of a variable."""
+
+
 class CheckpointFormat(abc.ABC):
     """A checkpoint of another program; a subclass for each family of its detectors.
 
@@ -54,7 +70,12 @@ class CheckpointFormat(abc.ABC):
         class_bias: name of the variable of class outputs, possibly after a scope in a checkpoint; None: names have no
             common scope.
         object_paths: names in a checkpoint are the paths of objects, not the names of layers.
+        options: variables of a checkpoint that are `overrides` here.
+        own_rows: class outputs are those of `row_categories`; False: of `class_categories`.
+        not_told: fields of `model.overrides` that no checkpoint tells, and what their values mean.
+        is_tensorflow: TensorFlow wrote the checkpoints, which trainings read without an import, too.
         names: names in the checkpoint by names of the format.
+        read: returns the values of a variable by its name in the checkpoint; whoever opened it sets it.
     """
 
     title: ClassVar[str]
@@ -64,11 +85,34 @@ class CheckpointFormat(abc.ABC):
     postprocess: ClassVar[Mapping[str, Any]]
     class_bias: ClassVar[str | None] = None
     object_paths: ClassVar[bool] = False
+    is_tensorflow: ClassVar[bool] = True
+    options: ClassVar[Collection[str]] = ()
+    own_rows: ClassVar[bool] = False
+    not_told: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, shapes: Shapes, where: str) -> None:
         self.shapes = shapes
         self.where = where
+        self.read: Callable[[str], Values] = _no_values
         self.names = self.names_of(shapes)
+
+    @classmethod
+    def opened(cls, checkpoint: str | Path, weights: SourceWeights) -> "Variables":
+        """Opens a checkpoint, of names below the network; weights as for `WeightSource`.
+
+        Raises:
+            DataError: it cannot be read, is a model of ours, or has no EMA weights.
+        """
+        source = WeightSource(checkpoint, weights=weights, option="--weights", object_paths=cls.object_paths)
+        if source.is_ours:
+            raise DataError(
+                f"{source.prefix}: a model of Cocoflow, not of another program. Use it directly, or specify another."
+            )
+        bias = cls.class_bias
+        scope = next((name.removesuffix(bias) for name in source.shapes if bias and name.endswith(bias)), "")
+        if not scope:
+            return source
+        return WeightSource(checkpoint, weights=weights, rename=[(f"^{re.escape(scope)}", "")], option="--weights")
 
     @staticmethod
     def names_of(theirs: Collection[str]) -> Mapping[str, str]:
@@ -202,6 +246,10 @@ class CheckpointFormat(abc.ABC):
             )
 
 
+def _no_values(name: str) -> Values:
+    raise AssertionError(f"{name}: only structures are compared")
+
+
 def unused_variables(sources: Mapping[str, VariableSource], theirs: Shapes, *, where: str) -> tuple[str, ...]:
     """Requires the variables that a network needs, and returns the names of the others.
 
@@ -254,6 +302,31 @@ def class_categories(count: int, label_map: LabelMap | None) -> list[dict[str, A
             "outputs. Pass the label map of its training."
         )
     return [entries.get(number, {"id": number, "name": None}) for number in range(1, count + 1)]
+
+
+def row_categories(count: int, label_map: LabelMap | None) -> list[dict[str, Any]]:
+    """Returns the categories of class outputs without rows for unused ids, or with a row for each id from 0.
+
+    Args:
+        count: number of classes.
+        label_map: as many categories, in the order of their ids; or fewer, whose ids are the rows.  None: COCO's
+            categories for 80 classes, else as in `class_categories`.
+
+    Raises:
+        DataError: the label map fits neither way.
+    """
+    if label_map is None:
+        coco = [{"id": number, "name": name} for number, name in COCO_CATEGORIES.items()]
+        return coco if count == len(coco) else class_categories(count, None)
+    entries = {entry["id"]: entry for entry in label_map.categories}
+    if len(entries) == count:
+        return [entries[number] for number in sorted(entries)]
+    if len(entries) > count or not 0 <= min(entries) <= max(entries) < count:
+        raise DataError(
+            f"{label_map.source}: {len(entries)} categories of ids {min(entries)} to {max(entries)}, but the file has "
+            f"{count} classes. Pass the label map of its training."
+        )
+    return [entries.get(number, {"id": number, "name": None}) for number in range(count)]
 
 
 def count_of(expression: str, names: Collection[str]) -> int:

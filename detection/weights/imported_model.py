@@ -1,6 +1,5 @@
 """Imports a checkpoint of another program as a model of ours."""
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,16 +12,30 @@ from detection.models.registry import detector_config, detector_from_config
 from detection.storage.atomic import write_json, write_text
 from detection.storage.files import make_folder
 from detection.storage.paths import join, literal_path
-from detection.weights.checkpoint_format import CheckpointFormat, VariableSource, class_categories, unused_variables
-from detection.weights.weight_source import WeightSource
-from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, EMA_PART, IMPORT_JSON, LABELS_JSON, MODEL_PART, STEP_PART
+from detection.weights.checkpoint_format import (
+    CheckpointFormat,
+    Variables,
+    VariableSource,
+    class_categories,
+    row_categories,
+    unused_variables,
+)
+from schemas.artifacts import (
+    CHECKPOINTS,
+    CONFIG_YAML,
+    EMA_PART,
+    IMPORT_JSON,
+    LABELS_JSON,
+    MODEL_PART,
+    ORIGIN_JSON,
+    STEP_PART,
+)
 from schemas.config.config import Config
 from schemas.config.config_io import to_yaml
 from schemas.config.input_size import ResizeConfig
 from schemas.config.section import merged, nested
-from schemas.config.train.initialization import SourceWeights
 from schemas.config.train.optimization import WeightsChoice
-from schemas.errors import ConfigError, DataError, disk_refusals_explained
+from schemas.errors import ConfigError, disk_refusals_explained
 
 _STEP = 0  # the checkpoint of an imported model is at step 0
 _CHECKPOINT = f"{CHECKPOINTS}/ckpt-{_STEP}"
@@ -46,6 +59,7 @@ class ImportedModel(NamedTuple):
     missing: paths of the network's variables that the checkpoint does not have: none, those outside of the
         backbone, or those of a head that no checkpoint of the program has.
     differences: sentences on differences between the network and the program's.
+    published: content of `schemas.artifacts.ORIGIN_JSON`, of weights that others published; None: not known.
     """
 
     prefix: str
@@ -57,11 +71,13 @@ class ImportedModel(NamedTuple):
     unused: tuple[str, ...]
     missing: tuple[str, ...]
     differences: tuple[str, ...] = ()
+    published: Mapping[str, Any] | None = None
 
     def report(self) -> dict[str, Any]:
         """Returns the content of `schemas.artifacts.IMPORT_JSON`."""
         return {
             "checkpoint": self.prefix,
+            "published": self.published,
             "step": self.step,
             "variables": len(self.raw),
             "ema_variables": len(self.ema),
@@ -99,21 +115,24 @@ def import_model(
     """
     name = config.model.name
     _require_family(config, kind)
-    raw = _source(kind, checkpoint, "raw")
+    raw = kind.opened(checkpoint, "raw")
     original = kind(raw.shapes, raw.prefix)
+    original.read = raw.read
     config = _complete(config, original)
     preset = detector_config(name, image_size=config.model.image_size, overrides=config.model.overrides)
     original.require_variant(preset, name)
     count = original.class_count(preset)
     categories = None
     if count is not None:
-        categories = class_categories(count, None if label_map is None else read_label_map(label_map))
+        rows = row_categories if kind.own_rows else class_categories
+        categories = rows(count, None if label_map is None else read_label_map(label_map))
         categories = original.categories(categories)
     detector = detector_from_config(config.model, categories or _ANY_CATEGORIES)
     held = detector.variables if count is not None else detector.backbone_variables
     sources = original.sources({variable.path: tuple(variable.shape) for variable in held}, preset)
-    unused = unused_variables(sources, raw.shapes, where=raw.prefix)
-    ema = None if weights == "raw" else _source(kind, raw.prefix, weights)
+    weights_there = {name: shape for name, shape in raw.shapes.items() if name not in kind.options}
+    unused = unused_variables(sources, weights_there, where=raw.prefix)
+    ema = None if weights == "raw" else kind.opened(raw.prefix, "averaged" if weights == "ema" else weights)
     return ImportedModel(
         prefix=raw.prefix,
         step=raw.step,
@@ -133,7 +152,7 @@ def open_original(kind: type[CheckpointFormat], checkpoint: str | Path) -> Check
     Raises:
         DataError: it cannot be read.
     """
-    source = _source(kind, checkpoint, "raw")
+    source = kind.opened(checkpoint, "raw")
     return kind(source.shapes, source.prefix)
 
 
@@ -156,6 +175,7 @@ def _complete(config: Config, original: CheckpointFormat) -> Config:
         DataError: the checkpoint is of another family.
     """
     model = config.model
+    _require_told(model.overrides, original)
     preset = detector_config(model.name, image_size=model.image_size, overrides=model.overrides)
     changes = {
         "overrides": merged(nested(original.overrides(preset)), model.overrides),
@@ -165,23 +185,22 @@ def _complete(config: Config, original: CheckpointFormat) -> Config:
     return config.model_copy(update={"model": model.model_copy(update=changes)})
 
 
-def _source(kind: type[CheckpointFormat], checkpoint: str | Path, weights: WeightsChoice) -> WeightSource:
-    """Opens a checkpoint of another program, with names below the network."""
-    chosen: SourceWeights = "averaged" if weights == "ema" else weights
-    source = WeightSource(checkpoint, weights=chosen, option="--weights", object_paths=kind.object_paths)
-    if source.is_ours:
-        raise DataError(
-            f"{source.prefix}: a model of Cocoflow, not of another program. Use it directly, or specify another."
-        )
-    bias = kind.class_bias
-    scope = next((name.removesuffix(bias) for name in source.shapes if bias and name.endswith(bias)), "")
-    if not scope:
-        return source
-    return WeightSource(checkpoint, weights=chosen, rename=[(f"^{re.escape(scope)}", "")], option="--weights")
+def _require_told(overrides: Mapping[str, Any], original: CheckpointFormat) -> None:
+    """Requires the fields that no checkpoint of the program tells.
+
+    Raises:
+        ConfigError: one is not set.
+    """
+    for field, values in original.not_told.items():
+        section, _, name = field.partition(".")
+        if name not in overrides.get(section, {}):
+            raise ConfigError(
+                f"{original.where}: the weights do not tell {field}. Pass --set model.overrides.{field}={values}."
+            )
 
 
 def _values(
-    source: WeightSource, sources: Mapping[str, VariableSource], only: frozenset[str] | None = None
+    source: Variables, sources: Mapping[str, VariableSource], only: frozenset[str] | None = None
 ) -> dict[str, np.ndarray]:
     """Reads the variables, or only those that `only` needs as sources."""
     return {
@@ -205,6 +224,8 @@ def write_model(model: ImportedModel, folder: Path) -> None:
     if model.categories is not None:
         write_json(folder / LABELS_JSON, model.categories)
     write_json(folder / IMPORT_JSON, model.report())
+    if model.published is not None:
+        write_json(folder / ORIGIN_JSON, model.published)
     parts: dict[str, Any] = {STEP_PART: tf.Variable(_STEP, dtype=tf.int64), MODEL_PART: _variables(model.raw)}
     if model.ema:
         parts[EMA_PART] = _variables(model.ema)

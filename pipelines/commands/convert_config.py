@@ -16,7 +16,7 @@ cocoflow run --config FILE, or import the original's checkpoint first: import-ch
 import argparse
 import sys
 
-from detection.interop.programs import PROGRAMS, read_config_of
+from detection.interop.programs import CONFIGURED, PROGRAMS, read_config_of
 from pipelines.commands.common import require_paths
 from schemas.errors import ConfigError
 from schemas.quoting import one_line
@@ -30,7 +30,7 @@ _ADVICE = "Remove these fields, or pass --accept-unsupported to convert the othe
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's flags."""
     parser.add_argument(
-        "--from", dest="program", choices=tuple(PROGRAMS), required=True, help="program of the configuration"
+        "--from", dest="program", choices=CONFIGURED, required=True, help="program of the configuration"
     )
     parser.add_argument(
         "original",

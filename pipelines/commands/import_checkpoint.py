@@ -8,7 +8,8 @@ ones, and of TF2. EMA weights are used if the checkpoint has them. --from tpu-ma
 the Mask R-CNN and Faster R-CNN of tensorflow/tpu, and a ResNet alone, to start trainings from.
 --from od-api reads the Object Detection API's detectors of TF2: EfficientDet, RetinaNet, SSD,
 CenterNet, also with keypoints, and Faster R-CNN; and, to start trainings from, the ResNet alone of
-its other networks with a ResNet v1, also of TF1.
+its other networks with a ResNet v1, also of TF1. --from dfine reads weights of D-FINE, DEIM and
+RT-DETRv4: their .pth files, without PyTorch, and safetensors with Hugging Face's names.
 
 A pipeline.config beside an od-api checkpoint, as in the archives of its model zoo, gives the
 detector and its settings: image size, anchors, losses, score threshold, NMS. --model is then
@@ -24,7 +25,7 @@ from pipelines.commands.common import add_assignments_argument, require_paths
 from schemas.detectors import require_detector
 from schemas.quoting import one_line
 
-SUMMARY = "import a checkpoint of google/automl, TPU Mask R-CNN or the Object Detection API as a model"
+SUMMARY = "import a checkpoint of google/automl, D-FINE, TPU Mask R-CNN or the Object Detection API as a model"
 EXAMPLE = (
     "cocoflow import-checkpoint --from automl --checkpoint efficientdet-d0 --model efficientdet-d0 --output models/d0"
 )
@@ -39,7 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--checkpoint",
         metavar="PREFIX_OR_DIR",
         required=True,
-        help="checkpoint, with or without .index, or a folder: its newest checkpoint",
+        help="checkpoint, with or without .index, or a folder: its newest checkpoint; of dfine, a .pth or .safetensors "
+        "file",
     )
     parser.add_argument(
         "--model",

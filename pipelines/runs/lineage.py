@@ -30,6 +30,7 @@ from schemas.artifacts import (
     POINTER_JSON,
     SAVED_MODEL_FILE,
     SERVING_DIR,
+    WEIGHTS_JSON,
 )
 from schemas.config.config_io import from_yaml
 from schemas.errors import CocoflowError, DataError
@@ -219,7 +220,8 @@ def _own_description(saved_model: str) -> Trained:
     path = join(saved_model, EXTRA_FILES, CONFIG_YAML)
     if not is_file(path):
         return Trained()
-    published = _json_or_empty(join(saved_model, EXTRA_FILES, ORIGIN_JSON)) or None
+    names = (WEIGHTS_JSON, ORIGIN_JSON)
+    published = next(filter(None, (_json_or_empty(join(saved_model, EXTRA_FILES, name)) for name in names)), None)
     return Trained(config=digest_of_text(read_text(path)), config_path=path, published=published)
 
 

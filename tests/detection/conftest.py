@@ -1,6 +1,9 @@
 """Two logical CPUs, so that replica maths is tested on any machine."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import tensorflow as tf
@@ -31,3 +34,12 @@ def _op_determinism() -> Iterator[None]:
     with op_determinism(needed=True):
         tf.random.set_seed(0)
         yield
+
+
+@pytest.fixture(scope="session")
+def dfine_n(oracle_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The oracle's weights of D-FINE-N in three formats."""
+    path = tmp_path_factory.mktemp("dfine")
+    program, variables = oracle_dir / "dfine" / "make_weights.py", oracle_dir / "dfine" / "variables_n80.json"
+    subprocess.run([sys.executable, program, variables, path], check=True, capture_output=True)
+    return path

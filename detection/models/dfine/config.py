@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pydantic import Field, NonNegativeFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from detection.models.backbones.make import BackboneOptions
 from detection.models.config import BatchNormOptions, DetectorConfig, ImageSize, MaxLevel, MinLevel, PixelMean, PixelStd
@@ -36,7 +36,9 @@ class QueryLossOptions(Section):
     ddf_loss_weight: NonNegativeFloat = Field(
         1.5, description="weight of the loss by which layers learn the last one's distributions"
     )
-    denoising: bool = Field(True, description="noisy copies of the objects are queries, too, in training")
+    denoising_queries: NonNegativeInt = Field(
+        100, description="noisy copies of an image's objects that are queries, too, in training; 0: none"
+    )
 
 
 class DFineConfig(DetectorConfig):
@@ -66,6 +68,11 @@ class DFineConfig(DetectorConfig):
         kinds = ("class_loss", "box_loss", "giou_loss", "fgl_loss", "ddf_loss")
         return {kind: getattr(self.loss, f"{kind}_weight") for kind in kinds}
 
+    @property
+    def learning_rate(self) -> float:
+        """Peak for AdamW, if `train.schedule.learning_rate` is not set; measured, see docs/dfine.md."""
+        return 0.001
+
     def _check_keys(self) -> None:
         if len(self.decoder.points) != len(self.levels):
             raise ValueError(
@@ -79,6 +86,22 @@ def _preset(backbone: str, *, encoder: dict[str, Any], decoder: dict[str, Any], 
 
 
 DFINES = {
+    # No size of the papers: for tests and demos.
+    "dfine-pico": _preset(
+        "hgnetv2-pico",
+        encoder={"filters": 64, "feedforward": 128, "blocks": 1, "block_filters": 16, "heads": 4},
+        decoder={
+            "filters": 64,
+            "feedforward": 128,
+            "heads": 4,
+            "layers": 3,
+            "points": (2, 4, 2),
+            "queries": 100,
+            "quality_filters": 16,
+        },
+        image_size=(128, 128),
+        loss={"denoising_queries": 40},
+    ),
     "dfine-n": _preset(
         "hgnetv2-b0",
         encoder={"filters": 128, "feedforward": 512, "blocks": 2, "block_filters": 21},

@@ -44,13 +44,15 @@ class Pairs(NamedTuple):
     own: for the class loss.
     boxes: for the losses of boxes and distributions.
     count: divisor of the class loss.
-    box_count: divisor of the other losses.
+    box_count: divisor of the losses of boxes, and of distributions by objects.
+    ddf: `distillation_weights`.
     """
 
     own: Targets
     boxes: Targets
     count: tf.Tensor
     box_count: tf.Tensor
+    ddf: tf.Tensor
 
 
 def matched_terms(
@@ -62,7 +64,7 @@ def matched_terms(
     matches: tf.Tensor,
     count: tf.Tensor,
     union_count: tf.Tensor,
-    shares: tuple[tf.Tensor, tf.Tensor],
+    ddf: tf.Tensor,
     kind: ClassLoss,
 ) -> Terms:
     """Returns the terms of the matching queries, without weights.
@@ -75,13 +77,13 @@ def matched_terms(
         matches: int32 [S, B, Q], of the layers, the initial and the encoder's boxes, as `match` returns them.
         count: number of objects of the update's batch, at least 1.
         union_count: number of queries of the batch's union, at least 1.
-        shares: `distillation_shares` of the union.
+        ddf: `distillation_weights` of the union.
         kind: loss of the classes.
     """
     union = targets_of(objects, union_of(matches, num_objects=objects.boxes.shape[1]))
     own = [targets_of(objects, one) for one in tf.unstack(matches)]
-    pairs = [Pairs(one, union, count, union_count) for one in own]
-    terms = _decoder_terms(predictions, distributions, pairs[:-1], shares=shares, kind=kind)
+    pairs = [Pairs(one, union, count, union_count, ddf) for one in own]
+    terms = _decoder_terms(predictions, distributions, pairs[:-1], kind=kind)
     return terms | _terms("_encoder", encoder, pairs[-1], kind)
 
 
@@ -93,7 +95,7 @@ def denoising_terms(
     object_of: tf.Tensor,
     used: tf.Tensor | None = None,
     count: tf.Tensor,
-    shares: tuple[tf.Tensor, tf.Tensor],
+    ddf: tf.Tensor,
     kind: ClassLoss,
 ) -> Terms:
     """Returns the terms of the denoising queries, whose objects are known, without weights.
@@ -105,22 +107,17 @@ def denoising_terms(
         object_of: int32 [B, D], or -1.
         used: bool [D], False for a slot that is no query; None: all are.
         count: number of objects times groups, at least 1.
-        shares: `distillation_shares` of the matching queries.
+        ddf: their `distillation_weights`.
         kind: loss of the classes.
     """
     targets = targets_of(objects, object_of, used)
-    pairs = [Pairs(targets, targets, count, count)] * (len(predictions.layers) + 1)
-    terms = _decoder_terms(predictions, distributions, pairs, shares=shares, kind=kind)
+    pairs = [Pairs(targets, targets, count, count, ddf)] * (len(predictions.layers) + 1)
+    terms = _decoder_terms(predictions, distributions, pairs, kind=kind)
     return {f"denoising_{name}": term for name, term in terms.items()}
 
 
 def _decoder_terms(
-    predictions: Predictions,
-    distributions: Distributions,
-    pairs: Sequence[Pairs],
-    *,
-    shares: tuple[tf.Tensor, tf.Tensor],
-    kind: ClassLoss,
+    predictions: Predictions, distributions: Distributions, pairs: Sequence[Pairs], *, kind: ClassLoss
 ) -> Terms:
     """Returns the terms of all layers and of the initial boxes, whose pairs come last."""
     last = predictions.layers[-1]
@@ -139,7 +136,7 @@ def _decoder_terms(
             learnt = distillation(
                 layer.corners, layer.boxes, own.boxes, last_corners=last.corners, last_logits=last.logits
             )
-            terms[f"ddf_loss{suffix}"] = tf.add_n([mean * share for mean, share in zip(learnt, shares, strict=True)])
+            terms[f"ddf_loss{suffix}"] = tf.reduce_sum(tf.stack(learnt) * own.ddf)
     return terms | _terms("_initial", predictions.initial, pairs[-1], kind)
 
 

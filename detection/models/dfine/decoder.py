@@ -66,7 +66,7 @@ class Decoder(keras.layers.Layer):
     """
 
     def __init__(self, options: DecoderOptions, num_classes: int, *, name: str = "decoder", dtype: Any = None):
-        super().__init__(name=name, dtype=dtype)
+        super().__init__(name=name, dtype=dtype, autocast=False)  # boxes stay float32
         self._options = options
         filters, activation = options.filters, options.activation
         zeros = keras.initializers.Zeros
@@ -157,7 +157,7 @@ class DecoderLayer(keras.layers.Layer):
     """Attention between queries, attention to the cells through a gate, and dense layers."""
 
     def __init__(self, options: DecoderOptions, *, name: str, dtype: Any):
-        super().__init__(name=name, dtype=dtype)
+        super().__init__(name=name, dtype=dtype, autocast=False)
         self._options = options
         filters, zeros = options.filters, keras.initializers.Zeros
         self.self_attention = SelfAttention(filters, heads=options.heads, name="self_attention", dtype=dtype)
@@ -208,7 +208,7 @@ class DecoderLayer(keras.layers.Layer):
         offsets = tf.reshape(tf.cast(self.offsets(queries), tf.float32), [*shape, 2])
         weights = tf.nn.softmax(tf.reshape(tf.cast(self.weights_of_points(queries), tf.float32), shape))
         shares = np.concatenate([np.full(count, 0.5 / count) for count in options.points]).astype(np.float32)
-        centers, sides = tf.split(reference[:, :, tf.newaxis, tf.newaxis], 2, axis=-1)
+        centers, sides = tf.split(tf.reshape(reference, [-1, queries.shape[1], 1, 1, 4]), 2, axis=-1)
         points = centers + offsets * shares[:, np.newaxis] * sides
         return sample_cells(memory, points, weights, sizes, counts=options.points)
 

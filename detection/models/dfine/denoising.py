@@ -11,9 +11,10 @@ import tensorflow as tf
 from detection.models.dfine.distributions import log_odds
 from detection.models.dfine.matching import Objects, corners_of
 from detection.models.layers.initializers import normal
+from detection.ops.replicas import own_random_bits
 
-_QUERIES = 100  # noisy copies without the negatives, of an image with the most objects
 _FLIPS = 0.25  # share of the copies with a random class
+_RANDOM_INDEX = 0xD71E  # of the random bits of a step
 
 
 class ClassEmbedding(keras.layers.Layer):
@@ -71,33 +72,37 @@ class DenoisingQueries(NamedTuple):
     groups: tf.Tensor
 
 
-def slot_count(max_objects: int) -> int:
-    """Returns the static number of slots for images of up to so many objects."""
-    return 2 * max(_QUERIES, max_objects)
+def slot_count(copies: int, max_objects: int) -> int:
+    """Returns the static number of slots for images of up to so many objects; copies as for `denoising_queries`."""
+    return 2 * max(copies, max_objects)
 
 
 def draw(seed: tf.Tensor, *, images: tf.Tensor | int, slots: int, num_classes: int) -> Draws:
-    """Draws the random numbers of a batch; `seed` is int32 [2]."""
-    seeds = tf.random.split(seed, 4)
-    flips = tf.random.stateless_uniform([images, slots], seeds[0])
-    classes = tf.random.stateless_uniform([images, slots], seeds[1], 0, num_classes, tf.int32)
-    signs = 2.0 * tf.cast(tf.random.stateless_uniform([images, slots, 4], seeds[2], 0, 2, tf.int32), tf.float32) - 1.0
-    return Draws(flips, classes, signs, tf.random.stateless_uniform([images, slots, 4], seeds[3]))
+    """Draws the random numbers of this micro-batch and replica; `seed` is int32 [2], of the step."""
+    bits = own_random_bits(images, [slots, 10], seed=seed, index=_RANDOM_INDEX)
+    # 23 bits are exact in float32, and below 1.
+    uniform = tf.cast(tf.bitwise.right_shift(tf.cast(bits, tf.uint32), 9), tf.float32) / 2.0**23
+    flips, classes, signs, parts = tf.split(uniform, [1, 1, 4, 4], axis=-1)
+    classes = tf.cast(classes[..., 0] * num_classes, tf.int32)
+    return Draws(flips[..., 0], classes, tf.where(signs < 0.5, -1.0, 1.0), parts)
 
 
-def denoising_queries(objects: Objects, draws: Draws, *, num_classes: int, num_queries: int) -> DenoisingQueries:
+def denoising_queries(
+    objects: Objects, draws: Draws, *, copies: int, most: tf.Tensor, num_classes: int, num_queries: int
+) -> DenoisingQueries:
     """Returns noisy copies of the objects: in each group positives near them, and negatives farther away.
 
     Args:
         objects: the objects.
         draws: random numbers.
+        copies: number of positives of an image with the most objects.
+        most: int32, most objects of an image of the update's batch.
         num_classes: number of classes.
         num_queries: Q, number of matching queries.
     """
     slots = draws.flips.shape[1]
-    most = tf.reduce_max(objects.counts)
     in_group = 2 * tf.maximum(most, 1)
-    groups = tf.maximum(_QUERIES // tf.maximum(most, 1), 1)
+    groups = tf.maximum(copies // tf.maximum(most, 1), 1)
     slot = tf.range(slots)
     used = (slot < in_group * groups) & (most > 0)
     group, place = slot // in_group, slot % in_group

@@ -123,7 +123,7 @@ def distribution_loss(
 
 
 class Distillation(NamedTuple):
-    """Means of the divergence from the last layer's distributions, over sides of queries with and without an object."""
+    """Sums of the divergence from the last layer's distributions, over queries with and without an object."""
 
     matched: tf.Tensor
     others: tf.Tensor
@@ -151,12 +151,24 @@ def distillation(
     score = tf.reduce_max(tf.sigmoid(last_logits), axis=-1)
     weight = tf.stop_gradient(tf.where(targets.matched, quality, score))
     each = _TEMPERATURE**2 * weight * tf.reduce_mean(divergence, axis=-1)
-    parts = (tf.cast(mask, tf.float32) for mask in (targets.matched, ~targets.matched & targets.used))
-    return Distillation(*(tf.math.divide_no_nan(tf.reduce_sum(each * part), tf.reduce_sum(part)) for part in parts))
+    parts = (targets.matched, ~targets.matched & targets.used)
+    return Distillation(*(tf.reduce_sum(tf.where(part, each, 0.0)) for part in parts))
 
 
-def distillation_shares(targets: Targets) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the shares of the two means of `Distillation`: as the roots of the numbers of queries."""
-    matched = tf.reduce_sum(tf.cast(targets.matched, tf.float32))
-    roots = tf.sqrt(matched), tf.sqrt(tf.cast(tf.size(targets.matched), tf.float32) - matched)
-    return tuple(tf.math.divide_no_nan(root, tf.add_n(roots)) for root in roots)
+def query_counts(targets: Targets) -> tf.Tensor:
+    """Returns the numbers of queries with and without an object, float32 [2]."""
+    parts = (targets.matched, ~targets.matched & targets.used)
+    return tf.stack([tf.reduce_sum(tf.cast(part, tf.float32)) for part in parts])
+
+
+def distillation_weights(counts: tf.Tensor, matching: tf.Tensor) -> tf.Tensor:
+    """Returns the weights of the two sums of `Distillation`, float32 [2].
+
+    Each sum counts as its mean, and the means as the roots of the numbers of matching queries.
+
+    Args:
+        counts: `query_counts` of the sums.
+        matching: `query_counts` of the matching queries.
+    """
+    roots = tf.sqrt(matching)
+    return tf.math.divide_no_nan(roots, counts * tf.reduce_sum(roots))

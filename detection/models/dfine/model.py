@@ -21,11 +21,11 @@ from detection.models.dfine.criterion import (
 from detection.models.dfine.decoder import Decoder, DecoderOutputs
 from detection.models.dfine.denoising import ClassEmbedding, DenoisingQueries, denoising_queries, draw, slot_count
 from detection.models.dfine.encoder import HybridEncoder
-from detection.models.dfine.losses import distillation_shares, targets_of
+from detection.models.dfine.losses import distillation_weights, query_counts, targets_of
 from detection.models.dfine.matching import Objects, corners_of, union_of
 from detection.models.dfine.queries import Queries, QuerySelection
 from detection.models.heads.postprocess import clipped_to_image, picked_above, picked_detections
-from detection.ops.replicas import replica_count, sum_over_replicas
+from detection.ops.replicas import sum_over_replicas
 from detection.types import Detections, ImageInfo, Labels
 from schemas.errors import ConfigError
 
@@ -53,11 +53,11 @@ class DFine(Detector):
     """
 
     config: DFineConfig
-    capabilities = Capabilities(count_shape=(2,))
 
     def __init__(self, *, config: DFineConfig, num_classes: int, name: str, dtype: Any = None):
         super().__init__(config=config, num_classes=num_classes, name=name, dtype=dtype)
         batch_norm, decoder = config.batch_norm.arguments, config.decoder
+        self.capabilities = Capabilities(count_shape=(3 + self._num_queries,))
         self.backbone = make_backbone(
             config.backbone,
             activation=None,
@@ -130,9 +130,21 @@ class DFine(Detector):
         return {"logits": outputs.last.logits, "boxes": outputs.last.boxes}
 
     def count_positives(self, labels: Labels) -> tf.Tensor:
-        """See `Detector.count_positives`: the number of objects, then of images."""
-        objects = tf.reduce_sum(tf.cast(labels.valid, tf.float32))
-        return tf.stack([objects, tf.cast(tf.shape(labels.valid)[0], tf.float32)])
+        """See `Detector.count_positives`: the number of objects, of images, and a one at the most objects of an image.
+
+        Raises:
+            ConfigError: images may have more objects than there are queries.
+        """
+        queries, max_objects = self._num_queries, labels.valid.shape[1]
+        if max_objects > queries:
+            raise ConfigError(
+                f"model.max_instances = {max_objects}: {self.name} has {queries} queries at this model.image_size, "
+                "each for at most one object. Decrease it, or increase model.overrides.decoder.queries or the size."
+            )
+        counts = tf.reduce_sum(tf.cast(labels.valid, tf.int32), axis=1)
+        numbers = [tf.reduce_sum(counts), tf.size(counts)]
+        most = tf.one_hot(tf.reduce_max(counts), queries + 1)
+        return tf.concat([tf.cast(tf.stack(numbers), tf.float32), most], axis=0)
 
     def losses(
         self, outputs: RawOutputs, labels: Labels, positives: tf.Tensor | None = None, training: bool = False
@@ -141,21 +153,21 @@ class DFine(Detector):
 
         Under gradient accumulation, terms of pairs that depend on the outputs are weighted by the share of the images.
         """
-        config, loss = self.config, self.config.loss
+        config, kind = self.config, self.config.loss.class_loss
         objects = self._objects(labels)
-        denoising = self._denoising(objects, outputs.seed) if training and loss.denoising else None
-        denoised, matching = self._decode(outputs, denoising)
         own = self.count_positives(labels)
         here = sum_over_replicas(own)
         totals = here if positives is None else positives
         share = here[1] / totals[1]  # of this micro-batch
+        denoising = self._denoising(objects, outputs.seed, totals)
+        denoised, matching = self._decode(outputs, denoising)
         encoder = DecoderOutputs(outputs.queries.logits, tf.sigmoid(outputs.queries.boxes), None)
         matches = match_all(matching, encoder, objects)
-        union = union_of(matches, num_objects=objects.boxes.shape[1])
-        pairs = sum_over_replicas(tf.reduce_sum(tf.cast(union >= 0, tf.float32)))
+        counts = query_counts(targets_of(objects, union_of(matches, num_objects=objects.boxes.shape[1])))
+        copies = counts if denoising is None else query_counts(targets_of(objects, denoising.object_of, denoising.used))
+        counts, copies = tf.unstack(sum_over_replicas(tf.stack([counts, copies])))
         count = tf.maximum(totals[0], 1.0)
         distributions = Distributions(config.decoder.bin_up, config.decoder.bin_scale)
-        shares = tuple(part * share / replica_count() for part in distillation_shares(targets_of(objects, union)))
         terms = matched_terms(
             matching,
             encoder,
@@ -163,9 +175,9 @@ class DFine(Detector):
             distributions,
             matches=matches,
             count=count,
-            union_count=tf.maximum(pairs, 1.0) / share,
-            kind=loss.class_loss,
-            shares=shares,
+            union_count=tf.maximum(counts[0], 1.0) / share,
+            ddf=distillation_weights(counts, counts) * share,
+            kind=kind,
         )
         if denoised is not None and denoising is not None:
             terms |= denoising_terms(
@@ -175,8 +187,8 @@ class DFine(Detector):
                 object_of=denoising.object_of,
                 used=denoising.used,
                 count=count * tf.cast(denoising.groups, tf.float32),
-                shares=shares,
-                kind=loss.class_loss,
+                ddf=distillation_weights(copies, counts) * share,
+                kind=kind,
             )
         return weighted(terms, config.loss_weights)
 
@@ -189,12 +201,20 @@ class DFine(Detector):
         order = tf.argsort(tf.cast(~labels.valid, tf.int32), axis=1, stable=True)
         return Objects(*(tf.gather(part, order, batch_dims=1) for part in (boxes, labels.classes, labels.valid)))
 
-    def _denoising(self, objects: Objects, seed: tf.Tensor | None) -> DenoisingQueries | None:
-        if seed is None:
+    def _denoising(self, objects: Objects, seed: tf.Tensor | None, counted: tf.Tensor) -> DenoisingQueries | None:
+        copies = self.config.loss.denoising_queries
+        if seed is None or not copies:
             return None
-        slots, images = slot_count(objects.boxes.shape[1]), tf.shape(objects.boxes)[0]
-        draws = draw(seed, images=images, slots=slots, num_classes=self.num_classes)
-        return denoising_queries(objects, draws, num_classes=self.num_classes, num_queries=self._num_queries)
+        images, slots = tf.shape(objects.boxes)[0], slot_count(copies, objects.boxes.shape[1])
+        numbers = tf.range(self._num_queries + 1)
+        return denoising_queries(
+            objects,
+            draw(seed, images=images, slots=slots, num_classes=self.num_classes),
+            copies=copies,
+            most=tf.reduce_max(tf.where(counted[2:] > 0.0, numbers, 0)),
+            num_classes=self.num_classes,
+            num_queries=self._num_queries,
+        )
 
     @property
     def _num_queries(self) -> int:

@@ -122,16 +122,16 @@ class SelfAttention(keras.layers.Layer):
             blocked: bool [T, T], or [B, T, T]: the query of a row does not see the key of a column.
         """
         placed = tokens + tf.cast(positions, tokens.dtype)
-        query, key, value = (
-            tf.reshape(layer(part), [-1, tokens.shape[1], self._heads, self._filters // self._heads])
+        width = self._filters // self._heads
+        query, key, value = (  # [B, heads, T, width]
+            tf.transpose(tf.reshape(layer(part), [-1, tokens.shape[1], self._heads, width]), [0, 2, 1, 3])
             for layer, part in zip(self.projections, (placed, placed, tokens), strict=True)
         )
-        logits = tf.cast(tf.einsum("bqhd,bkhd->bhqk", query, key), tf.float32) * (self._filters / self._heads) ** -0.5
+        logits = tf.cast(tf.matmul(query * width**-0.5, key, transpose_b=True), tf.float32)
         if blocked is not None:
             blocked = blocked[tf.newaxis] if blocked.shape.rank == 2 else blocked
             logits = tf.where(blocked[:, tf.newaxis], logits.dtype.min, logits)
-        weights = tf.cast(tf.nn.softmax(logits), value.dtype)
-        attended = tf.einsum("bhqk,bkhd->bqhd", weights, value)
+        attended = tf.transpose(tf.matmul(tf.cast(tf.nn.softmax(logits), value.dtype), value), [0, 2, 1, 3])
         return self.output_projection(tf.reshape(attended, [-1, tokens.shape[1], self._filters]))
 
 

@@ -8,11 +8,11 @@ import tensorflow as tf
 
 from detection.models.registry import detector_config
 from detection.pretrained.choice import AUTO, CHOICES, NONE, choose_weights, configured_weights
-from detection.pretrained.publications import IMAGENET, IMAGENET_BACKBONES
 from detection.training.checkpoints.files import checkpoint_steps
 from detection.training.distributed.strategy import is_chief
 from detection.training.distributed.workers import chief_value
 from detection.training.resolve import config_to_resume, saved_config
+from detection.weights.publications import IMAGENET, IMAGENET_BACKBONES
 from schemas.artifacts import CHECKPOINTS
 from schemas.config.config import Config
 from schemas.config.section import value_at

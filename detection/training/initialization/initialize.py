@@ -9,10 +9,10 @@ from detection.interop.initial_weights import ImportedWeights, import_initial_we
 from detection.models.detector import Detector
 from detection.pretrained.detectors import read_origin
 from detection.pretrained.imagenet import ImagenetReport, load_imagenet_weights
-from detection.pretrained.publications import IMAGENET, IMAGENET_BACKBONES
 from detection.training.engine.state import TrainState
 from detection.training.initialization.class_outputs import Category
 from detection.training.initialization.warm_start import Source, WarmStart, warm_start
+from detection.weights.publications import IMAGENET, IMAGENET_BACKBONES, require_licence
 from detection.weights.weight_source import WeightSource
 from schemas.config.config import Config
 from schemas.config.section import PatternMatch
@@ -93,7 +93,7 @@ def initialize(
         The report; None: no initial weights were configured.
 
     Raises:
-            ConfigError: an expression matches nothing, or no weights fit the backbone.
+            ConfigError: an expression matches nothing, no weights fit the backbone, or their licence is not accepted.
             DataError: the weights cannot be read or do not fit the model.
     """
     source = _source(state.model, config, base_model=base_model, checkpoint=checkpoint, weights=weights, rename=rename)
@@ -118,7 +118,10 @@ def initialize(
     if state.ema is not None:
         state.ema.restart()
     fresh = _fresh_paths(state.model, backbone, started)
-    report = InitReport(backbone, started, fresh, _published(backbone, started), imported)
+    published = _published(backbone, started)
+    if published is not None:
+        require_licence(published, config.model.weights_licences)
+    report = InitReport(backbone, started, fresh, published, imported)
     _LOGGER.info("%s", report)
     return report
 

@@ -10,7 +10,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
 
 from schemas.config.input_size import ImageSize
 from schemas.config.section import Section
-from schemas.config.train.augmentation_steps import Part, StepEntry
+from schemas.config.train.augmentation_steps import Part, PositivePart, StepEntry
 
 
 class SwitchedSection(Section):
@@ -21,20 +21,31 @@ class SwitchedSection(Section):
         self.refuse(others, f"while {switch} = 0 switches this off; set {switch} too", when=not getattr(self, switch))
 
 
-class MosaicConfig(SwitchedSection):
-    """Four images in one, around a random point (google/automl)."""
+class PhaseSection(SwitchedSection):
+    """An augmentation of a part of the run."""
 
     probability: Part = Field(0.0, description="probability per image; 0: off")
+    start: Part = Field(0.0, description="fraction of train.steps before which it is off")
+    end: Part = Field(1.0, description="fraction of train.steps from which it is off")
+
+    def _check_keys(self) -> None:
+        super()._check_keys()
+        if self.probability and self.start >= self.end:
+            raise ValueError(f"start = {self.start} is not below end = {self.end}")
+
+
+class MosaicConfig(PhaseSection):
+    """Four images in one, around a random point (google/automl)."""
+
     image_size: ImageSize = Field(680, description="side of the mosaic, or [height, width], pixels")
     min_share: float = Field(
         0.25, gt=0.0, le=0.5, description="min fraction of the mosaic's height and width per image"
     )
 
 
-class MixupConfig(SwitchedSection):
+class MixupConfig(PhaseSection):
     """Two blended images with the instances of both (Zhang et al., 2019)."""
 
-    probability: Part = Field(0.0, description="probability per image; 0: off")
     alpha: PositiveFloat = Field(
         1.5, description="parameter of the beta distribution (alpha, alpha) of the blend ratio"
     )
@@ -58,6 +69,11 @@ class RandAugmentConfig(SwitchedSection):
 class AugmentConfig(Section):
     """Training-time augmentation."""
 
+    end: PositivePart = Field(
+        1.0,
+        description="fraction of train.steps from which images are only mirrored, and scaled by 1: the last phase of "
+        "the recipes of transformers",
+    )
     horizontal_flip: bool | Literal["auto"] = Field(
         "auto",
         description="mirror half of the images; auto: unless the names of two categories differ in left and right, as "

@@ -39,7 +39,7 @@ class ScheduleConfig(Section):
     learning_rate: PositiveFloat | None = Field(
         None,
         description="peak learning rate, for a batch of reference_batch_size; none, for adam and adamw: 0.002, "
-        "0.003 for an EfficientDet, 0.0001 for a detector whose batch norms have fixed statistics",
+        "0.003 for an EfficientDet, 0.001 for a D-FINE, 0.0001 for a detector whose batch norms have fixed statistics",
     )
     reference_batch_size: PositiveInt | None = Field(
         None,

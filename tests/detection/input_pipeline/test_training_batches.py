@@ -338,6 +338,18 @@ def test_a_step_acts_as_often_as_asked_in_a_graph_with_fields_that_are_not_there
     assert run(SEED).masks is None
 
 
+def test_a_step_acts_in_its_phase_of_the_run() -> None:
+    step = Augmentation(1, _times_three, start=4, stop=6)
+
+    @tf.function
+    def run(position: tf.Tensor) -> Sample:
+        return augment(SAMPLE, [step], draw_partner=_no_partner, seed=SEED, position=position)
+
+    images = [run(tf.constant(position, tf.int64)).image for position in range(8)]
+    acted = [bool((image != SAMPLE.image).numpy().any()) for image in images]
+    assert acted == [False] * 4 + [True] * 2 + [False] * 2
+
+
 def test_partners_are_drawn_by_seeds_of_their_own_and_only_where_the_step_acts() -> None:
     drawn: list[tuple[int, ...]] = []
 

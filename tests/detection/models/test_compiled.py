@@ -11,6 +11,7 @@ import tensorflow as tf
 from detection.models.detector import Detector
 from detection.types import Detections, ImageInfo, Labels
 from tests.detection.models.harness import (
+    QUERIES,
     SLOW,
     Adam,
     assert_gradients_near,
@@ -55,6 +56,8 @@ def test_compiles_under_xla_and_learns(name: str, detector: Detector) -> None:
     step, compiled_step = assert_compiles(name, detector)
     optimizer = Adam(detector)
     # Not optimized, the code of a large detector is slower than its ops.
-    learn, steps = (step, 20) if name in SLOW else (compiled_step, 10)
+    is_compiled = name not in SLOW or name in QUERIES
+    learn, steps = (compiled_step, 10) if is_compiled else (step, 20)
+    steps, part = (20, 0.8) if name in QUERIES else (steps, 0.5)  # queries learn slowly, from more terms
     losses = [optimizer.step(learn(images(), labels(), tf.constant([number, 0]))) for number in range(steps)]
-    assert losses[-1] < 0.5 * losses[0]
+    assert losses[-1] < part * losses[0]

@@ -19,6 +19,8 @@ from tests.detection.models.harness import (
     DETECTORS,
     HALVES,
     KEYPOINTS,
+    PAIRS,
+    QUERIES,
     SAMPLING,
     Adam,
     assert_gradients_near,
@@ -57,9 +59,11 @@ def test_losses_of_micro_batches_add_up(name: str, detector: Detector) -> None:
             parts.append(detector.losses(rows(outputs, half), rows(labels(), half), positives))
             alone.append(detector.losses(rows(outputs, half), rows(labels(), half)))
     for key, term in whole.items():
-        exact = name not in SAMPLING or key.startswith("rpn_")
+        exact = key.startswith("rpn_") if name in SAMPLING else not (name in QUERIES and key.startswith(PAIRS))
         expected = term if exact else sum(part[key] for part in alone) / len(HALVES)
-        np.testing.assert_allclose(sum(part[key] for part in parts), expected, rtol=1e-5, err_msg=key)
+        # Noisy copies have other groups alone.
+        bound = 0.5 if key.startswith("denoising_ddf_") else 1e-5
+        np.testing.assert_allclose(sum(part[key] for part in parts), expected, rtol=bound, err_msg=key)
         np.testing.assert_allclose(expected, term, rtol=0.5, err_msg=key)
 
 
@@ -138,7 +142,9 @@ def test_survives_mixed_precision(name: str, detector: Detector, policy: str) ->
     outputs, expected = (network.named_outputs(network(images())) for network in (mixed, detector))
     assert {output.dtype for output in outputs.values()} == {tf.float32}
     for key, output in outputs.items():
-        np.testing.assert_allclose(output, expected[key], atol=0.15, err_msg=key)
+        # Rounding changes the order of queries.
+        ours, theirs = (np.sort(one, axis=1) if name in QUERIES else one for one in (output, expected[key]))
+        np.testing.assert_allclose(ours, theirs, atol=0.15, err_msg=key)
     terms, gradients = gradient_step(mixed, images(), labels())
     assert all(term.dtype == tf.float32 and np.isfinite(term) for term in terms.values())
     assert all(gradient.dtype == tf.float32 and np.isfinite(gradient).all() for gradient in gradients)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from detection.pretrained.choice import choose_weights, configured_weights, initial_weights
-from detection.pretrained.publications import COCO_DETECTORS
+from detection.weights.publications import COCO_DETECTORS
 from schemas.config.config import Config
 from schemas.config.config_io import load_config
 from schemas.errors import ConfigError

@@ -62,6 +62,31 @@ def test_nothing_is_on_that_is_not_asked_for(detector: Detector) -> None:
     assert _options(detector, "train.crowds=ignore").with_crowds
 
 
+def test_phases_are_parts_of_the_steps(detector: Detector) -> None:
+    """In images of the run, of 10 steps of 8; a length that is not known yet has none."""
+    keys = ("train.augment.mosaic={probability: 0.5, start: 0.1, end: 0.5}", "train.augment.mixup.probability=0.5")
+    keys += ("train.augment.autoaugment=v0", "train.augment.end=0.9", "train.batch_size=4", "train.accumulate_steps=2")
+    options = _options(detector, *keys, "train.steps=10")
+    assert [(one.start, one.stop) for one in options.augmentations] == [(8, 40), (0, 72), (0, 72)]
+    assert options.jitter_stop == 72
+    assert {one.stop for one in _options(detector, *keys, "train.steps=auto").augmentations} == {None}
+    with pytest.raises(ConfigError, match=r"start = 0\.5 is not below end = 0\.5"):
+        _options(detector, "train.augment.mixup={probability: 1, start: 0.5, end: 0.5}")
+
+
+def test_in_the_last_phase_the_scale_is_one(detector: Detector, tmp_path: Path) -> None:
+    reader = RecordReader(write_shards(tmp_path, rectangles(10)))
+    jittered = ("train.augment.scale_min=0.5", "train.augment.scale_max=0.5", "train.augment.horizontal_flip=false")
+    keys = ("train.steps=4", "train.batch_size=4")
+    phased, plain = (_options(detector, *keys, *jittered, f"train.augment.end={end}") for end in (0.5, 1.0))
+    whole = _options(detector, *keys, "train.augment={horizontal_flip: false, scale_min: 1, scale_max: 1}")
+    found, half, full = (_batches(reader, options, 0, 4) for options in (phased, plain, whole))
+    for step, batch in enumerate(found):
+        expected = (half if step < 2 else full)[step]
+        np.testing.assert_array_equal(batch.images, expected.images)
+        np.testing.assert_array_equal(batch.labels.boxes, expected.labels.boxes)
+
+
 def test_each_key_reaches_its_function_and_seeds_keep_their_numbers(detector: Detector) -> None:
     """The numbers are written out: a run that goes on under a later version must draw the same."""
     steps = {step.number: step for step in _options(detector, *ALL).augmentations}

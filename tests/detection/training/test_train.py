@@ -1,5 +1,6 @@
 """Whole runs of a tiny detector."""
 
+import logging
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import tensorflow as tf
 
 from detection.input_pipeline.record_decoder import decode_record
 from detection.training.distributed.strategy import make_strategy
-from detection.training.train import log_precision
+from detection.training.train import log_pace, log_precision
 from schemas.artifacts import CONFIG_YAML, EXTRA_FILES, LABELS_JSON, LOGS, SAVED_MODEL
 from schemas.config.config_io import from_yaml
 from tests.detection.synthetic import CATEGORY_IDS, rectangles, write_shards
@@ -64,3 +65,21 @@ def test_the_exported_model_keeps_the_contract(whole_run: Path, shards: list[str
     assert again.keys() == outputs.keys()
     for name, value in outputs.items():
         np.testing.assert_allclose(value, again[name], atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("assignments", "message"),
+    [
+        (["train.schedule.warmup_steps=100"], None),
+        (["train.schedule.warmup_steps=101"], "warmup_steps = 101 is more than a tenth of the 1000 steps"),
+        (["train.ema={decay: 0.9999, dynamic: true}"], None),
+        (["train.ema={decay: 0.9999, dynamic: false}"], "after 1000 steps, 90 % of the EMA weights are still the init"),
+        (["train.ema={decay: 0.99, dynamic: false}"], None),
+    ],
+)
+def test_a_recipe_for_longer_runs_is_told(
+    assignments: list[str], message: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "cocoflow.trainer"):
+        log_pace(tiny_config("train.steps=1000", *assignments).train)
+    assert [message in text for text in caplog.messages] == ([] if message is None else [True])

@@ -12,8 +12,8 @@ from detection.interop.automl.checkpoint import automl_name
 from detection.models.efficientdet.config import EFFICIENTDETS
 from detection.models.registry import build_detector
 from detection.pretrained.listing import find_weights
-from detection.pretrained.publications import COCO_DETECTORS
 from detection.weights.locate import locate_weights
+from detection.weights.publications import COCO_DETECTORS
 from tests.detection.fake_detector import write_images
 from tests.detection.interop.automl.checkpoints import save_named
 from tests.detection.pretrained.publisher import Publisher, published_detector, running_publisher
@@ -47,7 +47,7 @@ def _listed(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[st
 
 def test_every_publication_is_listed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     entries = {(one["weights"], one["name"]): one for one in _listed(capsys, "--cache", str(tmp_path))}
-    assert len(entries) == 15 + 3 + 8 + 3 + 2
+    assert len(entries) == 15 + 5 + 5 + 4 + 8 + 3 + 8 + 3 + 2 + 6
     d0 = entries["coco", "efficientdet-d0"]
     assert (d0["detectors"], d0["licence"], d0["place"]) == (["efficientdet-d0"], "Apache-2.0", None)
     assert entries["imagenet", "efficientnet-b6"]["detectors"] == ["efficientdet-d6", "efficientdet-d7"]

@@ -17,7 +17,7 @@ from detection.models.dfine.criterion import (
     weighted,
 )
 from detection.models.dfine.decoder import DecoderOutputs
-from detection.models.dfine.losses import distillation_shares, encode_distances, targets_of
+from detection.models.dfine.losses import distillation_weights, encode_distances, query_counts, targets_of
 from detection.models.dfine.matching import Objects, union_of
 
 SLOTS = 7  # of objects; more than any image has
@@ -77,6 +77,7 @@ def _terms(case: Case, kind: Literal["mal", "vfl"]) -> Terms:
     matches = match_all(case.predictions, case.encoder, case.objects)
     union = union_of(matches, num_objects=SLOTS)
     count = max(int(case.arrays["target_counts"].sum()), 1)
+    matching = query_counts(targets_of(case.objects, union))
     terms = matched_terms(
         case.predictions,
         case.encoder,
@@ -84,8 +85,8 @@ def _terms(case: Case, kind: Literal["mal", "vfl"]) -> Terms:
         DISTRIBUTIONS,
         matches=matches,
         count=tf.constant(float(count)),
-        union_count=tf.maximum(tf.reduce_sum(tf.cast(union >= 0, tf.float32)), 1.0),
-        shares=distillation_shares(targets_of(case.objects, union)),
+        union_count=tf.maximum(matching[0], 1.0),
+        ddf=distillation_weights(matching, matching),
         kind=kind,
     )
     if "dn/logits" not in case.arrays:
@@ -94,13 +95,14 @@ def _terms(case: Case, kind: Literal["mal", "vfl"]) -> Terms:
     slots = np.arange(case.arrays["dn/logits"].shape[2])
     is_positive = slots % (2 * most) < most
     exists = slots % most < case.arrays["target_counts"][:, np.newaxis]
+    object_of = tf.constant(np.where(is_positive & exists, slots % most, -1), tf.int32)
     return terms | denoising_terms(
         _predictions(case.arrays, "dn/"),
         case.objects,
         DISTRIBUTIONS,
-        object_of=tf.constant(np.where(is_positive & exists, slots % most, -1), tf.int32),
+        object_of=object_of,
         count=tf.constant(float(count * groups)),
-        shares=distillation_shares(targets_of(case.objects, union)),
+        ddf=distillation_weights(query_counts(targets_of(case.objects, object_of)), matching),
         kind=kind,
     )
 

@@ -10,7 +10,7 @@ from detection.models.dfine.denoising import Draws, denoising_queries, draw, slo
 from detection.models.dfine.matching import Objects
 from tests.detection.models.dfine import original
 
-CLASSES, QUERIES, MOST = 80, 300, 9
+CLASSES, QUERIES, MOST, COPIES = 80, 300, 9, 100
 
 
 def objects_of(arrays: dict[str, np.ndarray], most: int) -> Objects:
@@ -37,11 +37,13 @@ def draws_of(arrays: dict[str, np.ndarray], slots: int) -> Draws:
 @pytest.mark.parametrize("name", ["n256_train", "n192x320_train", "s256_silu_train"])
 def test_queries_and_masks_equal_the_originals(name: str, oracle_dir: Path) -> None:
     _, arrays, _ = original.read_case(oracle_dir / "dfine", name)
-    slots = slot_count(MOST)
+    slots = slot_count(COPIES, MOST)
     count = arrays["dn/classes"].shape[1]
     assert slots == 200 >= count
+    objects = objects_of(arrays, MOST)
+    most = tf.reduce_max(objects.counts)
     found = denoising_queries(
-        objects_of(arrays, MOST), draws_of(arrays, slots), num_classes=CLASSES, num_queries=QUERIES
+        objects, draws_of(arrays, slots), copies=COPIES, most=most, num_classes=CLASSES, num_queries=QUERIES
     )
     assert int(found.groups) == arrays["dn/groups"]
     np.testing.assert_array_equal(found.used, np.arange(slots) < count)
@@ -50,8 +52,7 @@ def test_queries_and_masks_equal_the_originals(name: str, oracle_dir: Path) -> N
     for image, row in enumerate(found.object_of.numpy()):
         expected = arrays[f"dn/positive_index_{image}"]
         np.testing.assert_array_equal(np.flatnonzero(row >= 0), expected)
-        most = max(arrays["target_counts"])
-        np.testing.assert_array_equal(row[expected], expected % most)
+        np.testing.assert_array_equal(row[expected], expected % int(most))
     kept = np.r_[:count, slots : slots + QUERIES]
     np.testing.assert_array_equal(found.blocked.numpy()[np.ix_(kept, kept)], arrays["dn/attention_mask"])
     # An unused slot is a key of itself alone, and has one.
@@ -63,8 +64,9 @@ def test_queries_and_masks_equal_the_originals(name: str, oracle_dir: Path) -> N
 
 def test_no_object_in_the_batch_uses_no_slot() -> None:
     objects = Objects(tf.zeros([2, 4, 4]), tf.zeros([2, 4], tf.int32), tf.zeros([2, 4], tf.bool))
-    draws = draw(tf.constant([1, 2]), images=2, slots=slot_count(4), num_classes=3)
-    found = denoising_queries(objects, draws, num_classes=3, num_queries=5)
+    draws = draw(tf.constant([1, 2]), images=2, slots=slot_count(COPIES, 4), num_classes=3)
+    most = tf.constant(0)
+    found = denoising_queries(objects, draws, copies=COPIES, most=most, num_classes=3, num_queries=5)
     assert not found.used.numpy().any()
     assert (found.object_of.numpy() == -1).all()
     assert np.isfinite(found.boxes).all()

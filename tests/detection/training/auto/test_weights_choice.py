@@ -11,12 +11,12 @@ from detection.datasets.annotations.coco_categories import COCO_CATEGORIES
 from detection.interop.automl.checkpoint import automl_name
 from detection.models.efficientdet.config import EFFICIENTDETS
 from detection.models.registry import build_detector
-from detection.pretrained.publications import COCO_DETECTORS
 from detection.training.auto.weights_choice import with_weights
 from detection.training.build_step import initialize_from_config, state_from_config
 from detection.training.checkpoints.manager import Checkpoints
 from detection.training.resolve import assumed
 from detection.training.start_check import check_start
+from detection.weights.publications import COCO_DETECTORS
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML
 from schemas.config.config import Config
 from schemas.config.config_io import load_config, to_yaml

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from detection.pretrained.torch_file import read_tensors
+from detection.weights.torch_file import read_tensors
 from schemas.errors import DataError
 from tests.detection.pretrained.torch_files import file_bytes, name_of, number, state_dict, tensor, text
 
@@ -60,7 +60,13 @@ def test_a_call_is_refused_and_not_made(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("module", "name"),
-    [("builtins", "eval"), ("os", "system"), ("torch", "load"), ("collections", "Counter"), ("torch", "HalfStorage")],
+    [
+        ("builtins", "eval"),
+        ("os", "system"),
+        ("torch", "load"),
+        ("collections", "defaultdict"),
+        ("torch", "ShortStorage"),
+    ],
 )
 def test_other_names_are_refused(tmp_path: Path, module: str, name: str) -> None:
     (tmp_path / "model.pth").write_bytes(file_bytes({"a": name_of(module, name)}, {}))
@@ -83,9 +89,9 @@ def test_tensors_beyond_their_storage_are_refused(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "cannot be read as PyTorch's first format"),
-        (b"no weights", "cannot be read as PyTorch's first format"),
-        (b"PK\x03\x04 and so on", "format of PyTorch 1.6 and later"),
+        (b"", "cannot be read as a file of PyTorch"),
+        (b"no weights", "cannot be read as a file of PyTorch"),
+        (b"PK\x03\x04 and so on", "cannot be read as a file of PyTorch: .*zip"),
         (pickle.dumps(OrderedDict(), protocol=2), "its magic number or protocol differs"),
         (file_bytes({}, {}, little=False), "big-endian"),
         (file_bytes({"a": number(3)}, {}), "more than tensors by name"),

@@ -59,9 +59,9 @@ class MediaPipeModule(ServingModule):
         super().__init__(detector, classes, batch_size=1, od_api_outputs=True)
         self._delegate = delegate
 
-    def _network(self, inputs: tf.Tensor) -> Any:
+    def _encode(self, inputs: tf.Tensor) -> Any:
         with nearest_by_op() if self._delegate == "gpu" else contextlib.nullcontext():
-            return super()._network(inputs)
+            return super()._encode(inputs)
 
     def _postprocess(self, outputs: Any, batch_of: tf.Tensor, nms_graph: NmsGraph) -> dict[str, tf.Tensor]:
         if self._delegate == "cpu":

@@ -117,6 +117,14 @@ class Detector(keras.Model):
         """
         raise NotImplementedError
 
+    def encode(self, images: tf.Tensor) -> Any:
+        """The part of `call` in inference that a file of 8-bit integers computes in them; by default all of it."""
+        return self(images, training=False)
+
+    def decode(self, encoded: Any) -> Any:
+        """Returns the outputs of `call` for the result of `encode`: what such a file computes in float32."""
+        return encoded
+
     def named_outputs(self, outputs: Any) -> dict[str, tf.Tensor]:
         """Returns the raw outputs by name, for other programs."""
         raise NotImplementedError

@@ -133,19 +133,24 @@ class ServingModule(tf.Module):
 
     def _network(self, inputs: tf.Tensor) -> Any:
         """Returns the raw outputs for normalized inputs, in a file."""
-        return self._detector(inputs, training=False)
+        return self._detector.decode(self._encode(inputs))
+
+    def _encode(self, inputs: tf.Tensor) -> Any:
+        """Returns the result of `Detector.encode` for normalized inputs, in a file."""
+        return self._detector.encode(inputs)
 
     def fitted_stages(self, nms_graph: NmsGraph) -> list[Any]:
         """Returns `fitted_function` as two concrete functions: normalization with the network, and post-processing.
 
-        The second takes the outputs of the first by name: only the first is quantized.
+        The second takes the outputs of the first by name: only the first is quantized.  `Detector.encode` is the first's
+        part of the network.
         """
         structure: list[Any] = []
 
         def network(images: tf.Tensor) -> dict[str, tf.Tensor]:
             # No division: it has no 8-bit kernel.  Scaling first needs no rounding of channel values.
             mean, std = self._pixel_statistics()
-            outputs = self._network(images * (1.0 / std) - mean / std)
+            outputs = self._encode(images * (1.0 / std) - mean / std)
             structure.append(outputs)
             return {f"output_{number:02}": output for number, output in enumerate(tf.nest.flatten(outputs))}
 
@@ -153,7 +158,8 @@ class ServingModule(tf.Module):
 
         def finish(**outputs: tf.Tensor) -> dict[str, tf.Tensor]:
             ordered = [outputs[name] for name in sorted(outputs)]
-            return self._postprocess(tf.nest.pack_sequence_as(structure[-1], ordered), ordered[0], nms_graph)
+            outputs = self._detector.decode(tf.nest.pack_sequence_as(structure[-1], ordered))
+            return self._postprocess(outputs, ordered[0], nms_graph)
 
         specs = {
             name: tf.TensorSpec(output.shape, output.dtype, name=name)

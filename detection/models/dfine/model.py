@@ -112,17 +112,29 @@ class DFine(Detector):
 
     def call(self, images: tf.Tensor, training: bool = False, seed: tf.Tensor | None = None) -> RawOutputs:
         """See `Detector.call`."""
+        memory = self._memory(images, training=training, seed=seed)
+        if not training:
+            return self.decode(memory)._replace(seed=seed)
+        return RawOutputs(memory, self.selection(memory, sizes=self._sizes), None, seed)
+
+    def encode(self, images: tf.Tensor) -> tf.Tensor:
+        """See `Detector.encode`: backbone and encoder.  Integers would spoil scores, qualities and distributions."""
+        return self._memory(self._of_input_size(images), training=False, seed=None)
+
+    def decode(self, encoded: tf.Tensor) -> RawOutputs:
+        """See `Detector.decode`."""
+        queries = self.selection(encoded, sizes=self._sizes)
+        [last] = self.decoder(queries.content, queries.boxes, encoded, sizes=self._sizes)[1]
+        return RawOutputs(encoded, queries, last, None)
+
+    def _memory(self, images: tf.Tensor, *, training: bool, seed: tf.Tensor | None) -> tf.Tensor:
+        """Returns the cells of all levels, [B, T, C]."""
         levels = self.backbone(self.normalized(images), training=training, seed=seed)
         levels = self.encoder(levels[self.config.min_level - 1 : self.config.max_level], training=training)
         if self.projections:
             levels = [layer(level, training=training) for layer, level in zip(self.projections, levels, strict=True)]
         cells = [tf.reshape(level, [-1, level.shape[1] * level.shape[2], level.shape[3]]) for level in levels]
-        memory = tf.concat(cells, axis=1)
-        queries = self.selection(memory, sizes=self._sizes)
-        last = None
-        if not training:
-            [last] = self.decoder(queries.content, queries.boxes, memory, sizes=self._sizes)[1]
-        return RawOutputs(memory, queries, last, seed)
+        return tf.concat(cells, axis=1)
 
     def named_outputs(self, outputs: RawOutputs) -> dict[str, tf.Tensor]:
         """See `Detector.named_outputs`: `logits` and `boxes` of the last layer."""

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -85,9 +86,10 @@ def test_a_licence_is_that_of_all_models_that_follow(tmp_path: Path) -> None:
 def test_an_import_knows_a_published_file_by_its_name(dfine_n: Path, tmp_path: Path) -> None:
     file = tmp_path / "dfine_s_obj365.pth"
     file.write_bytes((dfine_n / "released.pth").read_bytes())
-    arguments = {"program": "dfine", "checkpoint": str(file), "model": "dfine-n", "output": str(tmp_path / "model")}
+    arguments: dict[str, Any] = {"program": "dfine", "checkpoint": str(file), "model": "dfine-n"}
+    arguments["assignments"] = ["model.overrides.decoder.activation=relu"]
     with pytest.raises(ConfigError, match=r"dfine-s-obj365, .*: licence not-cleared"):
-        import_checkpoint(**arguments, assignments=["model.overrides.decoder.activation=relu"])
+        import_checkpoint(**arguments, output=str(tmp_path / "model"))
     assert not (tmp_path / "model").exists()
 
 

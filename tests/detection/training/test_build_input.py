@@ -64,8 +64,10 @@ def test_nothing_is_on_that_is_not_asked_for(detector: Detector) -> None:
 
 def test_phases_are_parts_of_the_steps(detector: Detector) -> None:
     """In images of the run, of 10 steps of 8; a length that is not known yet has none."""
-    keys = ("train.augment.mosaic={probability: 0.5, start: 0.1, end: 0.5}", "train.augment.mixup.probability=0.5")
-    keys += ("train.augment.autoaugment=v0", "train.augment.end=0.9", "train.batch_size=4", "train.accumulate_steps=2")
+    keys = (
+        *("train.augment.mosaic={probability: 0.5, start: 0.1, end: 0.5}", "train.augment.mixup.probability=0.5"),
+        *("train.augment.autoaugment=v0", "train.augment.end=0.9", "train.batch_size=4", "train.accumulate_steps=2"),
+    )
     options = _options(detector, *keys, "train.steps=10")
     assert [(one.start, one.stop) for one in options.augmentations] == [(8, 40), (0, 72), (0, 72)]
     assert options.jitter_stop == 72

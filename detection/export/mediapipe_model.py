@@ -151,6 +151,10 @@ def require_mediapipe(detector: Detector, delegate: Delegate, *, what: str) -> N
             "--set model.resize.mode=stretch, as the configuration `phone` does. For a trained model, pass it to "
             "`export`, which measures the loss on stretched --sample-images."
         )
+    if not detector.capabilities.suppresses:
+        if delegate != "cpu":
+            raise ConfigError(f"--delegate {delegate}: {detector.name} has no anchors, whose boxes it could suppress.")
+        return
     if options.nms == "linear" and delegate != "gpu":
         raise ConfigError(
             f"{what} with model.postprocess.nms = linear: LiteRT has no built-in op for linear soft suppression, and "

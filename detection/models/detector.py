@@ -38,6 +38,7 @@ class Capabilities:
     crowds: the losses ignore anchors in `Labels.crowds`.
     weights: the losses weight each object by `Labels.weights`.
     count_shape: shape of the result of `Detector.count_positives`.
+    suppresses: boxes suppress others in `Detector.detect`; False: none does, as each object has one.
     detects_by_device: `Detector.detect` traced on a CPU does not compile under XLA unless `Detector.portable`.
     """
 
@@ -47,6 +48,7 @@ class Capabilities:
     crowds: bool = False
     weights: bool = False
     count_shape: tuple[int, ...] = ()
+    suppresses: bool = True
     detects_by_device: bool = False
 
 

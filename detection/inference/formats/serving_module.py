@@ -142,8 +142,8 @@ class ServingModule(tf.Module):
     def fitted_stages(self, nms_graph: NmsGraph) -> list[Any]:
         """Returns `fitted_function` as two concrete functions: normalization with the network, and post-processing.
 
-        The second takes the outputs of the first by name: only the first is quantized.  `Detector.encode` is the first's
-        part of the network.
+        The second takes the outputs of the first by name: only the first is quantized.  Its part of the network is
+        `Detector.encode`.
         """
         structure: list[Any] = []
 

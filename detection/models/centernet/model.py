@@ -74,7 +74,10 @@ class CenterNet(Detector):
         super().__init__(config=config, num_classes=num_classes, name=name, dtype=dtype)
         self._size = feature_sizes(config.image_size, config.min_level)[-1]
         self.capabilities = Capabilities(
-            weights=True, keypoints=bool(config.keypoints), count_shape=(4 if config.keypoints else 1,)
+            weights=True,
+            keypoints=bool(config.keypoints),
+            count_shape=(4 if config.keypoints else 1,),
+            suppresses=False,
         )
         self.keypoints: Keypoints | None = None
         if config.keypoints:

@@ -24,9 +24,9 @@ from detection.models.dfine.encoder import HybridEncoder
 from detection.models.dfine.losses import distillation_weights, query_counts, targets_of
 from detection.models.dfine.matching import Objects, corners_of, union_of
 from detection.models.dfine.queries import Queries, QuerySelection
-from detection.models.heads.postprocess import clipped_to_image, picked_above, picked_detections
+from detection.models.heads.postprocess import clipped_to_image, normalize_boxes, picked_above, picked_detections
 from detection.ops.replicas import sum_over_replicas
-from detection.types import Detections, ImageInfo, Labels
+from detection.types import Detections, ImageInfo, Labels, RawDetections
 from schemas.errors import ConfigError
 
 
@@ -57,7 +57,7 @@ class DFine(Detector):
     def __init__(self, *, config: DFineConfig, num_classes: int, name: str, dtype: Any = None):
         super().__init__(config=config, num_classes=num_classes, name=name, dtype=dtype)
         batch_norm, decoder = config.batch_norm.arguments, config.decoder
-        self.capabilities = Capabilities(count_shape=(3 + self._num_queries,))
+        self.capabilities = Capabilities(count_shape=(3 + self._num_queries,), suppresses=False)
         self.backbone = make_backbone(
             config.backbone,
             activation=None,
@@ -263,10 +263,20 @@ class DFine(Detector):
         count = min(options.max_detections, queries * classes)
         best, places = tf.math.top_k(tf.reshape(logits, [-1, queries * classes]), count)
         picked = picked_above(tf.sigmoid(best), options.score_threshold, options.max_detections)
-        height, width = self.image_size
-        corners = tf.gather(corners_of(boxes), places // classes, batch_dims=1)
-        pixels = tf.gather(corners, [1, 0, 3, 2], axis=-1) * tf.constant([height, width, height, width], tf.float32)
+        pixels = self._pixels(tf.gather(boxes, places // classes, batch_dims=1))
         return picked_detections(picked, clipped_to_image(pixels, image_info), places % classes)
+
+    def raw_detections(self, outputs: RawOutputs, image_info: ImageInfo) -> RawDetections:
+        """See `Detector.raw_detections`: those of all queries."""
+        assert outputs.last is not None
+        boxes = normalize_boxes(self._pixels(outputs.last.boxes), image_info)
+        return RawDetections(boxes, tf.sigmoid(outputs.last.logits))
+
+    def _pixels(self, boxes: tf.Tensor) -> tf.Tensor:
+        """Maps boxes [..., 4], (cx, cy, w, h) as fractions of the input, to (ymin, xmin, ymax, xmax) in its pixels."""
+        height, width = self.image_size
+        corners = tf.gather(corners_of(boxes), [1, 0, 3, 2], axis=-1)
+        return corners * tf.constant([height, width, height, width], tf.float32)
 
     @property
     def backbone_variables(self) -> list[Any]:

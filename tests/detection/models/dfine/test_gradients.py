@@ -33,6 +33,16 @@ def build(case: dict[str, Any], *, activation: str = "relu", class_loss: str = "
     return DFine(config=config, num_classes=CLASSES, name=name)
 
 
+def load(detector: DFine, folder: Path, file: str) -> None:
+    """Sets the oracle's weights."""
+    values = original.weights(folder, file)
+    embedding = values.pop("class_embedding")[:CLASSES]  # the last row, of no object, is zero
+    values["class_embedding/embedding"] = embedding.T
+    assert values.keys() == {variable.path for variable in detector.variables}
+    for variable in detector.variables:
+        variable.assign(values[variable.path])
+
+
 def labels_of(arrays: dict[str, np.ndarray], image_size: tuple[int, int]) -> Labels:
     """The objects as `Labels`, with a slot of padding before them."""
     boxes, classes, valid = (np.asarray(part) for part in objects_of(arrays, MOST - 1))
@@ -65,12 +75,7 @@ def test_terms_and_gradients_equal_the_originals(
     folder = oracle_dir / "dfine"
     case, arrays, images = original.read_case(folder, name)
     detector = build(case, activation="swish" if "silu" in name else "relu", class_loss=kind)
-    values = original.weights(folder, case["weights"])
-    embedding = values.pop("class_embedding")[:CLASSES]  # the last row, of no object, is zero
-    values["class_embedding/embedding"] = embedding.T
-    assert values.keys() == {variable.path for variable in detector.variables}
-    for variable in detector.variables:
-        variable.assign(values[variable.path])
+    load(detector, folder, case["weights"])
     monkeypatch.setattr(model, "draw", lambda *_, slots, **__: draws_of(arrays, slots))
     paths = {variable.path: variable.value for variable in detector.trainable_variables}
     labels = labels_of(arrays, detector.image_size)

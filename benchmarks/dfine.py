@@ -3,9 +3,9 @@
     python -m benchmarks.dfine --original FOLDER --python PYTHON
 
 FOLDER is a checkout of https://github.com/Peterande/D-FINE, PYTHON a Python with torch and scipy.  Both take the same
-random pictures of 256 x 256 in batches of 8, with 20 objects each, in float32 on two threads, clip gradients by the
-global norm 0.1 and update by AdamW.  In turn, each takes some steps; processor seconds count, which other work on the
-machine changes little.
+random pictures of 256 x 256 in batches of 8, with 20 objects each by default, in float32 on two threads, clip gradients
+by the global norm 0.1 and update by AdamW.  In turn, each takes some steps; processor seconds count, which other work
+on the machine changes little.
 """
 
 import argparse
@@ -21,18 +21,20 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from scipy.optimize import linear_sum_assignment
 
 from detection.models.dfine import model as dfine_model
 from detection.models.dfine.criterion import match_all
 from detection.models.registry import build_detector
+from detection.ops.assignment import assign
 from detection.types import Labels
 
-_SIDE, _BATCH, _OBJECTS, _CLASSES, _BATCHES = 256, 8, 20, 80, 4
+_SIDE, _BATCH, _CLASSES, _BATCHES = 256, 8, 80, 4
 
 
-def _batches() -> dict[str, np.ndarray]:
+def _batches(objects: int) -> dict[str, np.ndarray]:
     random = np.random.default_rng(0)
-    shape = (_BATCHES, _BATCH, _OBJECTS)
+    shape = (_BATCHES, _BATCH, objects)
     sides = random.uniform(0.05, 0.3, (*shape, 2))
     centers = random.uniform(sides / 2, 1 - sides / 2)
     return {
@@ -43,9 +45,10 @@ def _batches() -> dict[str, np.ndarray]:
 
 
 class _Ours:
-    """Steps of ours, by the graph of ops or compiled by XLA."""
+    """Steps of ours, with a matcher in place of `match_all`."""
 
-    def __init__(self, batches: dict[str, np.ndarray]) -> None:
+    def __init__(self, batches: dict[str, np.ndarray], matcher: Callable[..., tf.Tensor]) -> None:
+        self._matcher = matcher
         keras.utils.set_random_seed(0)
         self._detector = build_detector("dfine-n", num_classes=_CLASSES, image_size=_SIDE)
         self._variables = [variable.value for variable in self._detector.trainable_variables]
@@ -53,7 +56,7 @@ class _Ours:
         self._optimizer.build(self._detector.trainable_variables)
         centers, sides = np.split(batches["boxes"][..., [1, 0, 3, 2]] * _SIDE, 2, axis=-1)
         boxes = np.concatenate([centers - sides / 2, centers + sides / 2], axis=-1)
-        everywhere = tf.ones([_BATCH, _OBJECTS], tf.bool)
+        everywhere = tf.ones(batches["classes"].shape[1:], tf.bool)
         self._data = [
             (tf.constant(images), Labels(tf.constant(own), tf.constant(classes, tf.int32), everywhere))
             for images, own, classes in zip(batches["images"], boxes, batches["classes"], strict=True)
@@ -61,6 +64,7 @@ class _Ours:
         self._step = tf.function(self._one, autograph=False)
 
     def _one(self, images: tf.Tensor, labels: Labels, seed: tf.Tensor) -> tf.Tensor:
+        vars(dfine_model)["match_all"] = self._matcher
         with tf.GradientTape() as tape:
             outputs = self._detector(images, training=True, seed=seed)
             loss = tf.add_n(list(self._detector.losses(outputs, labels, training=True).values()))
@@ -88,6 +92,25 @@ def _without_matcher() -> Callable[..., tf.Tensor]:
     return matches
 
 
+def _matchers(objects: int) -> None:
+    """Prints the seconds of the assignments of a step, of five sets of predictions, and of scipy in their place."""
+
+    def assign_by_scipy(costs: np.ndarray) -> np.ndarray:
+        return np.stack([linear_sum_assignment(matrix)[1] for matrix in costs]).astype(np.int32)
+
+    costs = tf.constant(np.random.default_rng(0).normal(size=(5 * _BATCH, objects, 300)).astype(np.float32))
+    matchers: dict[str, Callable[[], Any]] = {
+        "ours": tf.function(lambda: assign(costs, tf.fill([5 * _BATCH], objects))),
+        "scipy": tf.function(lambda: tf.numpy_function(assign_by_scipy, [costs], tf.int32)),
+    }
+    for name, matcher in matchers.items():
+        matcher()
+        start, rounds = time.process_time(), 20
+        for _ in range(rounds):
+            matcher()
+        print(f"assignments alone, {name}: {(time.process_time() - start) / rounds:.4f} processor seconds per step")
+
+
 def _theirs(python: str, folder: Path, batches: Path) -> Callable[[int], tuple[float, float]]:
     command = [python, str(Path(__file__).with_name("dfine_original.py")), str(folder), str(batches)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -112,29 +135,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--original", metavar="FOLDER", type=Path, required=True)
     parser.add_argument("--python", metavar="PYTHON", default=sys.executable)
+    parser.add_argument("--objects", type=int, default=20, help="of an image")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=4, help="steps per round")
     arguments = parser.parse_args()
     tf.config.threading.set_intra_op_parallelism_threads(2)
     tf.config.threading.set_inter_op_parallelism_threads(2)
-    batches = _batches()
+    batches = _batches(arguments.objects)
     with tempfile.TemporaryDirectory() as folder:
         np.savez(Path(folder, "batches.npz"), **batches)
         theirs = _theirs(arguments.python, arguments.original, Path(folder, "batches.npz"))
-        ours = {}
-        for matcher, function in {
-            "device": match_all,
-            "host": lambda *parts: match_all(*parts, on="host"),
-            "none": _without_matcher(),
-        }.items():
-            vars(dfine_model)["match_all"] = function
-            ours[matcher] = _Ours(batches)
-            ours[matcher](2)
-        theirs(2)
+        ours: dict[str, _Ours] = {}
+        for matcher, function in {"ours": match_all, "none": _without_matcher()}.items():
+            ours[matcher] = _Ours(batches, function)
+        takes: dict[str, Callable[[int], tuple[float, float]]] = {
+            f"ours, matcher: {matcher}": one for matcher, one in ours.items()
+        } | {"PyTorch": theirs}
+        for take in (*takes.values(), *takes.values()):  # the first step after another network's traces anew
+            take(2)
         rounds = []
         for _ in range(arguments.rounds):
-            row = {f"ours, matcher: {matcher}": take(arguments.steps) for matcher, take in ours.items()}
-            rounds.append(row | {"PyTorch": theirs(arguments.steps)})
+            rounds.append({name: take(arguments.steps) for name, take in takes.items()})
+    _matchers(arguments.objects)
     for name in rounds[0]:
         for unit, place in (("processor", 0), ("clock", 1)):
             seconds = [row[name][place] / arguments.steps for row in rounds]

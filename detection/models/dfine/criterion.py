@@ -1,7 +1,7 @@
 """All loss terms of D-FINE: of every layer, of the initial and the encoder's boxes, and of the denoising queries."""
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -149,12 +149,10 @@ def _terms(suffix: str, outputs: DecoderOutputs, pairs: Pairs, kind: ClassLoss) 
     }
 
 
-def match_all(
-    predictions: Predictions, encoder: DecoderOutputs, objects: Objects, *, on: Literal["device", "host"] = "device"
-) -> tf.Tensor:
+def match_all(predictions: Predictions, encoder: DecoderOutputs, objects: Objects) -> tf.Tensor:
     """Returns the matches of the layers, the initial and the encoder's boxes, int32 [S, B, Q]; see `match`."""
     sets = [*predictions.layers, predictions.initial, encoder]
-    return match([(one.logits, one.boxes) for one in sets], objects, on=on)
+    return match([(one.logits, one.boxes) for one in sets], objects)
 
 
 def weighted(terms: Mapping[str, tf.Tensor], weights: Mapping[str, float]) -> Terms:

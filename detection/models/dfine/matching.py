@@ -1,10 +1,10 @@
 """Which query learns which object: costs, the assignments of every set of predictions, and their union."""
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
-from detection.ops.assignment import assign, assign_on_host
+from detection.ops.assignment import assign
 from detection.ops.losses import iou_loss
 
 _CLASS, _L1, _GIOU = 2.0, 5.0, 2.0  # weights of the costs
@@ -56,19 +56,16 @@ def matching_costs(logits: tf.Tensor, boxes: tf.Tensor, objects: Objects) -> tf.
     return tf.where(tf.math.is_finite(costs), costs, 1.0)
 
 
-def match(
-    predictions: list[tuple[tf.Tensor, tf.Tensor]], objects: Objects, *, on: Literal["device", "host"] = "device"
-) -> tf.Tensor:
+def match(predictions: list[tuple[tf.Tensor, tf.Tensor]], objects: Objects) -> tf.Tensor:
     """Matches every set of predictions with the objects; returns the object of each query, int32 [S, B, Q], or -1.
 
     Args:
         predictions: (logits, boxes) of S sets, as for `matching_costs`.
         objects: the objects, no more than queries.
-        on: where the assignments are found; the results are equal.
     """
     costs = tf.concat([matching_costs(logits, boxes, objects) for logits, boxes in predictions], axis=0)
     sets, queries = len(predictions), costs.shape[2]
-    found = (assign if on == "device" else assign_on_host)(costs, tf.tile(objects.counts, [sets]))
+    found = assign(costs, tf.tile(objects.counts, [sets]))
     is_pair = found[:, :, tf.newaxis] == tf.range(queries)  # [S * B, N, Q]
     object_of = tf.where(tf.reduce_any(is_pair, axis=1), tf.argmax(is_pair, axis=1, output_type=tf.int32), -1)
     return tf.reshape(object_of, [sets, -1, queries])

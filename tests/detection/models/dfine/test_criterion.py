@@ -64,9 +64,8 @@ def _triples(object_of: tf.Tensor) -> list[tuple[int, ...]]:
     return sorted(zip(images.tolist(), queries.tolist(), np.asarray(object_of)[images, queries].tolist(), strict=True))
 
 
-@pytest.mark.parametrize("on", ["device", "host"])
-def test_matches_equal_the_originals(case: Case, on: Literal["device", "host"]) -> None:
-    matches = match_all(case.predictions, case.encoder, case.objects, on=on)
+def test_matches_equal_the_originals(case: Case) -> None:
+    matches = match_all(case.predictions, case.encoder, case.objects)
     for found, name in zip(tf.unstack(matches), ("aux_0", "aux_1", "last", "initial", "encoder"), strict=True):
         assert _triples(found) == sorted(map(tuple, case.arrays[f"match/{name}"].tolist())), name
     union = union_of(matches, num_objects=SLOTS)

@@ -18,6 +18,7 @@ from detection.weights.publications import (
     IMAGENET_BACKBONES,
     OTHER_DETECTORS,
     Publication,
+    names_detector,
     require_licence,
 )
 from schemas.config.config import Config
@@ -56,7 +57,7 @@ def configured_weights(config: Config) -> InitialWeights:
     These are the published detector, and the results of `auto`.
     """
     weights = config.model.weights
-    if weights in (AUTO, NONE, COCO) or weights in OTHER_DETECTORS:
+    if weights in (AUTO, NONE) or names_detector(weights):
         return InitialWeights(config.model.backbone_weights, config.train.init.checkpoint)
     if weights == IMAGENET or (is_file(weights) and not weights.endswith(_INDEX)):
         return InitialWeights(weights, None)

@@ -153,7 +153,14 @@ def read_origin(checkpoint: str) -> dict[str, Any] | None:
         Content of `ORIGIN_JSON`; None: no published weights are known.
     """
     folder = parent(parent(checkpoint))
-    for path in (join(folder, ORIGIN_JSON), join(folder, EXTRA_FILES, WEIGHTS_JSON), join(folder, INIT_REPORT_JSON)):
+    extra = join(folder, EXTRA_FILES)
+    names = (
+        join(folder, ORIGIN_JSON),
+        join(folder, INIT_REPORT_JSON),
+        join(extra, WEIGHTS_JSON),
+        join(extra, ORIGIN_JSON),
+    )
+    for path in names:
         content = read_json(path) if is_file(path) else None
         if isinstance(content, dict):
             origin = content.get("published") if path.endswith(INIT_REPORT_JSON) else content

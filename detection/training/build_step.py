@@ -41,7 +41,7 @@ from detection.training.engine.variable_selection import (
     matching_paths,
 )
 from detection.training.initialization.initialize import InitReport, initialize
-from detection.weights.publications import COCO
+from detection.weights.publications import names_detector
 from schemas.artifacts import CONFIG_YAML
 from schemas.config.config import Config
 from schemas.config.section import value_at
@@ -109,7 +109,7 @@ def initialize_from_config(
     """
     init_config = config.train.init
     if start_step:
-        if init_config.from_previous_model or any(configured_weights(config)) or config.model.weights == COCO:
+        if init_config.from_previous_model or any(configured_weights(config)) or names_detector(config.model.weights):
             _LOGGER.info("resumed run: ignoring model.weights and train.init; the weights come from its checkpoint")
         return None
     # A previous model replaces the published detector, so do not download that.

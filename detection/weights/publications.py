@@ -140,6 +140,11 @@ def published_detector(name: str) -> Publication | None:
     return COCO_DETECTORS.get(name) or OTHER_DETECTORS.get(name)
 
 
+def names_detector(weights: str) -> bool:
+    """Returns whether a value of `model.weights` names a published detector, which may have to be fetched."""
+    return weights == COCO or weights in OTHER_DETECTORS
+
+
 def publication_of_file(name: str) -> Publication | None:
     """Returns the publication of a detector whose address ends in a file's name; None: none has it."""
     known = (*COCO_DETECTORS.values(), *OTHER_DETECTORS.values())

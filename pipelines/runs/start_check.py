@@ -40,11 +40,12 @@ def check_run(config: Config, splits: Mapping[str, SplitFiles], *, is_first: boo
     if categories and not is_first and not config.evaluate.accept_renumbered_categories:
         _require_ids_of_blessed(RunLayout(config).root, categories, data=next(iter(splits.values())).annotations)
     from detection.training.start_check import check_start, require_iou_types, without_log
-    from detection.weights.publications import COCO, IMAGENET
+    from detection.weights.publications import IMAGENET, names_detector
 
     train = config.train
     # A later run may reuse its training, or start from a blessed model, and needs no other weights.
-    published = config.model.backbone_weights == IMAGENET or config.model.weights in (COCO, IMAGENET)
+    weights = config.model.weights
+    published = IMAGENET in (config.model.backbone_weights, weights) or names_detector(weights)
     optional = train.init.from_previous_model or published
     with without_log():
         strategy = _strategy_of(train)

@@ -173,9 +173,11 @@ def _log_classes(categories: Sequence[Mapping[str, Any]], *, has_label_map: bool
     named = sum(category["name"] is not None for category in categories)
     if has_label_map:
         _LOGGER.info("%d classes, %d of them in the label map", classes, named)
+    elif named < classes:
+        _LOGGER.info("%d classes: COCO's %d categories by id", classes, named)
     elif all(category["name"] == str(category["id"]) for category in categories):
         _LOGGER.warning("%d classes, named by their ids: pass --label-map for names", classes)
     else:
-        _LOGGER.info("%d classes: COCO's %d categories", classes, named)
+        _LOGGER.info("%d classes: COCO's categories", classes)
     if named < classes:
         _LOGGER.info("%d classes have no category; their detections are not reported", classes - named)

@@ -150,7 +150,10 @@ def _fix_localisation(_: Analysis) -> str:
 
 
 def _fix_duplicates(_: Analysis) -> str:
-    return "Lower the IoU threshold of hard NMS (model.postprocess.iou_threshold), which needs no training."
+    return (
+        "Lower the IoU threshold of hard NMS (model.postprocess.iou_threshold), which needs no training. A detector "
+        "without suppression, a CenterNet or a D-FINE, has fewer duplicates after more training steps."
+    )
 
 
 def _fix_background(analysis: Analysis) -> str:

@@ -143,7 +143,9 @@ def main() -> None:
     tf.config.threading.set_inter_op_parallelism_threads(2)
     batches = _batches(arguments.objects)
     with tempfile.TemporaryDirectory() as folder:
-        np.savez(Path(folder, "batches.npz"), **batches)
+        np.savez(
+            Path(folder, "batches.npz"), images=batches["images"], boxes=batches["boxes"], classes=batches["classes"]
+        )
         theirs = _theirs(arguments.python, arguments.original, Path(folder, "batches.npz"))
         ours: dict[str, _Ours] = {}
         for matcher, function in {"ours": match_all, "none": _without_matcher()}.items():

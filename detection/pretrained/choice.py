@@ -17,7 +17,6 @@ from detection.weights.publications import (
     IMAGENET,
     IMAGENET_BACKBONES,
     OTHER_DETECTORS,
-    Publication,
     names_detector,
     require_licence,
 )
@@ -74,11 +73,8 @@ def initial_weights(config: Config) -> InitialWeights:
         ConfigError: `coco` for a detector that is not published.
         DataError: the published detector is not in the cache and cannot be downloaded.
     """
-    if config.model.weights == COCO:
-        return InitialWeights(None, _find_coco(config, fetches=config.model.fetch_weights))
-    if config.model.weights in OTHER_DETECTORS:
-        publication = OTHER_DETECTORS[config.model.weights]
-        return InitialWeights(None, _find_published(publication, config, fetches=config.model.fetch_weights))
+    if names_detector(config.model.weights):
+        return InitialWeights(None, _find_published(config, fetches=config.model.fetch_weights))
     return configured_weights(config)
 
 
@@ -92,7 +88,7 @@ def choose_weights(config: Config) -> str:
         `coco`, `imagenet` or `none`.
     """
     fetches, reasons = config.model.fetch_weights, []
-    for name, find in ((COCO, _find_coco), (IMAGENET, _find_imagenet)):
+    for name, find in ((COCO, _find_published), (IMAGENET, _find_imagenet)):
         try:
             found = find(config, fetches=fetches)
         except CocoflowError as error:
@@ -115,31 +111,21 @@ def _short(error: Exception) -> str:
     return _KEY.sub("", one_line(str(error))).partition(". ")[0].rstrip(".")
 
 
-def _find_coco(config: Config, *, fetches: bool) -> str:
-    """Returns the model folder of the published detector.
+def _find_published(config: Config, *, fetches: bool) -> str:
+    """Returns the model folder of the detector that `model.weights` names, by default the one of COCO.
 
     Raises:
-        ConfigError: the detector is not published, or the configuration changes its network.
+        ConfigError: the detector is not published, the configuration has another network, or does not accept the
+            licence.
         DataError: it is not in the cache and cannot be downloaded.
     """
     model = config.model
-    publication = COCO_DETECTORS.get(model.name)
+    publication = OTHER_DETECTORS.get(model.weights) or COCO_DETECTORS.get(model.name)
     if publication is None:
         raise ConfigError(
             f"model.weights = {COCO}: {model.name} has no published weights. Detectors with weights: "
             f"{', '.join(COCO_DETECTORS)}."
         )
-    return _find_published(publication, config, fetches=fetches)
-
-
-def _find_published(publication: Publication, config: Config, *, fetches: bool) -> str:
-    """Returns the model folder of published weights.
-
-    Raises:
-        ConfigError: the configuration has another network, or does not accept the licence.
-        DataError: it is not in the cache and cannot be downloaded.
-    """
-    model = config.model
     if model.name != publication.preset:
         raise ConfigError(f"model.weights = {model.weights}: weights of {publication.preset}, not of {model.name}.")
     require_licence(publication.as_json(), model.weights_licences)

@@ -26,7 +26,7 @@ from detection.pretrained.efficientnet_lite import (
     load_lite_weights,
     require_installed_file,
 )
-from detection.pretrained.hgnet import FIRST, hgnet_values
+from detection.pretrained.hgnet import hgnet_values
 from detection.storage.atomic import write_text
 from detection.storage.files import is_file, local_copy
 from detection.storage.paths import require_supported
@@ -135,12 +135,13 @@ def load_imagenet_weights(detector: Detector, source: str, *, fetches: bool = Tr
 def _load_hgnet(backbone: HGNetV2, detector: Detector, file: Path) -> tuple[list[str], list[str]]:
     """Sets the variables; returns their paths, and the names of tensors without a counterpart."""
     values, unused = hgnet_values(backbone, file)
-    kernel, mean = (values[f"{FIRST}.{name}"] for name in ("conv.weight", "bn.running_mean"))
-    converted, shift = _for_inputs(kernel[1], detector, mean=IMAGENET_MEAN, std=IMAGENET_STD)
-    values |= {"kernel": (kernel[0], converted), "mean": (mean[0], mean[1] - shift)}
-    for variable, value in values.values():
-        variable.assign(value)
-    return [variable.path for variable, _ in values.values()][:-2], unused
+    first = backbone.stem[0]
+    kernel, mean = first.conv.kernel.path, first.norm.moving_mean.path
+    values[kernel], shift = _for_inputs(values[kernel], detector, mean=IMAGENET_MEAN, std=IMAGENET_STD)
+    values[mean] = values[mean] - shift
+    for variable in backbone.variables:
+        variable.assign(values[variable.path])
+    return list(values), unused
 
 
 def find_weights_file(backbone: str, source: str, *, fetches: bool = True) -> Path:

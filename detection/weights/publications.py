@@ -61,6 +61,11 @@ def _dfine(name: str, origin: str, size: str, *, licence: str = "Apache-2.0", ac
     return Publication(name, weights, origin, licence, _DFINE_MEGABYTES[size], "dfine", preset, overrides)
 
 
+def _shared(program: str, **keys: str) -> list[Publication]:
+    """Returns the weights of a program's shared folder, by the keys of its files."""
+    return [_dfine(f"{program}-{size}", f"{_DRIVE}{key}", size) for size, key in keys.items()]
+
+
 def _keras(backbone: str, licence: str, megabytes: int) -> Publication:
     return Publication(backbone, IMAGENET, "keras.applications", licence, megabytes)
 
@@ -88,24 +93,20 @@ COCO_DETECTORS = {
 OTHER_DETECTORS = {
     one.name: one
     for one in (
-        *(
-            _dfine(f"deim-{size}", f"{_DRIVE}{key}", size)
-            for size, key in {
-                "n": "1ZPEhiU9nhW4M5jLnYOFwTSLQC1Ugf62e",
-                "s": "1tB8gVJNrfb6dhFvoHJECKOF5VpkthhfC",
-                "m": "18Lj2a6UN6k_n_UzqnJyiaiLGpDzQQit8",
-                "l": "1PIRf02XkrA2xAD3wEiKE2FaamZgSGTAr",
-                "x": "1dPtbgtGgq1Oa7k_LgH1GXPelg1IVeu0j",
-            }.items()
+        *_shared(
+            "deim",
+            n="1ZPEhiU9nhW4M5jLnYOFwTSLQC1Ugf62e",
+            s="1tB8gVJNrfb6dhFvoHJECKOF5VpkthhfC",
+            m="18Lj2a6UN6k_n_UzqnJyiaiLGpDzQQit8",
+            l="1PIRf02XkrA2xAD3wEiKE2FaamZgSGTAr",
+            x="1dPtbgtGgq1Oa7k_LgH1GXPelg1IVeu0j",
         ),
-        *(
-            _dfine(f"rtdetrv4-{size}", f"{_DRIVE}{key}", size)
-            for size, key in {
-                "s": "1jDAVxblqRPEWed7Hxm6GwcEl7zn72U6z",
-                "m": "1O-YpP4X-quuOXbi96y2TKkztbjroP5mX",
-                "l": "1shO9EzZvXZyKedE2urLsN4dwEv8Jqa_8",
-                "x": "19gnkMTgFveJsrOvSmEPQXCTG6v9oQHN3",
-            }.items()
+        *_shared(
+            "rtdetrv4",
+            s="1jDAVxblqRPEWed7Hxm6GwcEl7zn72U6z",
+            m="1O-YpP4X-quuOXbi96y2TKkztbjroP5mX",
+            l="1shO9EzZvXZyKedE2urLsN4dwEv8Jqa_8",
+            x="19gnkMTgFveJsrOvSmEPQXCTG6v9oQHN3",
         ),
         *(
             _dfine(

@@ -158,8 +158,8 @@ class ServingModule(tf.Module):
 
         def finish(**outputs: tf.Tensor) -> dict[str, tf.Tensor]:
             ordered = [outputs[name] for name in sorted(outputs)]
-            outputs = self._detector.decode(tf.nest.pack_sequence_as(structure[-1], ordered))
-            return self._postprocess(outputs, ordered[0], nms_graph)
+            raw = self._detector.decode(tf.nest.pack_sequence_as(structure[-1], ordered))
+            return self._postprocess(raw, ordered[0], nms_graph)
 
         specs = {
             name: tf.TensorSpec(output.shape, output.dtype, name=name)

@@ -1,5 +1,6 @@
 """Files of D-FINE's network: structure, class outputs, and what its function depends on beside the weights."""
 
+import functools
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ from detection.interop.dfine.files import OriginalFile
 from detection.interop.dfine.names import EMBEDDING, original_name
 from detection.models.backbones.hgnet import HGNETS
 from detection.models.dfine.config import DFINES, DFineConfig
-from detection.weights.checkpoint_format import CheckpointFormat, Shapes, Values, VariableSource, count_of
+from detection.weights.checkpoint_format import CheckpointFormat, Shape, Shapes, VariableSource, count_of
 from schemas.config.train.initialization import SourceWeights
 from schemas.errors import DataError
 
@@ -153,20 +154,16 @@ class DFineFormat(CheckpointFormat):
 
     def sources(self, ours: Shapes, config: DFineConfig) -> dict[str, VariableSource]:
         """Implements `CheckpointFormat.sources`."""
-        return {path: self._of(path, shape) for path, shape in ours.items()}
-
-    def _of(self, path: str, shape: tuple[int, ...]) -> VariableSource:
-        name = original_name(path)
-        if name == EMBEDDING:  # its last row, of no object, is zero
-            return self.source(name, (shape[1] + 1, shape[0]), lambda values: values[:-1].T)
-        if len(shape) == 4:
-            axes = (2, 3, 0, 1) if "depthwise" in path else (2, 3, 1, 0)
-            return self.source(name, tuple(shape[axes.index(axis)] for axis in range(4)), _moved(axes))
-        return self.source(name, shape[::-1], np.transpose)
+        return {path: variable_source(path, shape) for path, shape in ours.items()}
 
 
-def _moved(axes: tuple[int, ...]) -> Any:
-    def convert(values: Values) -> Values:
-        return np.transpose(values, axes)
-
-    return convert
+def variable_source(path: str, shape: Shape) -> VariableSource:
+    """Returns the source of a variable under the authors' name, with its layout there; `shape` is ours."""
+    name = original_name(path)
+    if name == EMBEDDING:  # its last row, of no object, is zero
+        return VariableSource((name,), ((shape[1] + 1, shape[0]),), lambda values: values[:-1].T)
+    if len(shape) == 4:
+        axes = (2, 3, 0, 1) if "depthwise" in path else (2, 3, 1, 0)
+        theirs = tuple(shape[axes.index(axis)] for axis in range(4))
+        return VariableSource((name,), (theirs,), functools.partial(np.transpose, axes=axes))
+    return VariableSource((name,), (shape[::-1],), np.transpose)

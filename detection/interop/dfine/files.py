@@ -19,7 +19,7 @@ from schemas.errors import DataError
 
 _SAFETENSORS = ".safetensors"
 _FILES = ("model.safetensors", "*.safetensors", "*.pth")  # in a folder, the first kind that there is
-# Entries that are computed, counted, or there twice.
+# Anchors, counters, and second names of a variable.
 _NO_WEIGHTS = re.compile(
     r"decoder\.(anchors|valid_mask|decoder\.(up|reg_scale))|.*\.(num_points_scale|num_batches_tracked)"
 )

@@ -15,7 +15,7 @@ from detection.models.dfine.losses import (
     distribution_loss,
     targets_of,
 )
-from detection.models.dfine.matching import Objects, match, union_of
+from detection.models.dfine.matching import Objects, match
 
 Terms = dict[str, tf.Tensor]
 
@@ -62,6 +62,7 @@ def matched_terms(
     distributions: Distributions,
     *,
     matches: tf.Tensor,
+    union: Targets,
     count: tf.Tensor,
     union_count: tf.Tensor,
     ddf: tf.Tensor,
@@ -75,12 +76,12 @@ def matched_terms(
         objects: the objects.
         distributions: spacing of the bins.
         matches: int32 [S, B, Q], of the layers, the initial and the encoder's boxes, as `match` returns them.
+        union: targets by `union_of` of the matches.
         count: number of objects of the update's batch, at least 1.
         union_count: number of queries of the batch's union, at least 1.
         ddf: `distillation_weights` of the union.
         kind: loss of the classes.
     """
-    union = targets_of(objects, union_of(matches, num_objects=objects.boxes.shape[1]))
     own = [targets_of(objects, one) for one in tf.unstack(matches)]
     pairs = [Pairs(one, union, count, union_count, ddf) for one in own]
     terms = _decoder_terms(predictions, distributions, pairs[:-1], kind=kind)
@@ -89,11 +90,9 @@ def matched_terms(
 
 def denoising_terms(
     predictions: Predictions,
-    objects: Objects,
+    targets: Targets,
     distributions: Distributions,
     *,
-    object_of: tf.Tensor,
-    used: tf.Tensor | None = None,
     count: tf.Tensor,
     ddf: tf.Tensor,
     kind: ClassLoss,
@@ -102,15 +101,12 @@ def denoising_terms(
 
     Args:
         predictions: outputs of the decoder.
-        objects: the objects.
+        targets: the queries' targets.
         distributions: spacing of the bins.
-        object_of: int32 [B, D], or -1.
-        used: bool [D], False for a slot that is no query; None: all are.
         count: number of objects times groups, at least 1.
         ddf: their `distillation_weights`.
         kind: loss of the classes.
     """
-    targets = targets_of(objects, object_of, used)
     pairs = [Pairs(targets, targets, count, count, ddf)] * (len(predictions.layers) + 1)
     terms = _decoder_terms(predictions, distributions, pairs, kind=kind)
     return {f"denoising_{name}": term for name, term in terms.items()}

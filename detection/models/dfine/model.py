@@ -175,9 +175,9 @@ class DFine(Detector):
         denoised, matching = self._decode(outputs, denoising)
         encoder = DecoderOutputs(outputs.queries.logits, tf.sigmoid(outputs.queries.boxes), None)
         matches = match_all(matching, encoder, objects)
-        counts = query_counts(targets_of(objects, union_of(matches, num_objects=objects.boxes.shape[1])))
-        copies = counts if denoising is None else query_counts(targets_of(objects, denoising.object_of, denoising.used))
-        counts, copies = tf.unstack(sum_over_replicas(tf.stack([counts, copies])))
+        union = targets_of(objects, union_of(matches, num_objects=objects.boxes.shape[1]))
+        known = union if denoising is None else targets_of(objects, denoising.object_of, denoising.used)
+        counts, copies = tf.unstack(sum_over_replicas(tf.stack([query_counts(union), query_counts(known)])))
         count = tf.maximum(totals[0], 1.0)
         distributions = Distributions(config.decoder.bin_up, config.decoder.bin_scale)
         terms = matched_terms(
@@ -186,6 +186,7 @@ class DFine(Detector):
             objects,
             distributions,
             matches=matches,
+            union=union,
             count=count,
             union_count=tf.maximum(counts[0], 1.0) / share,
             ddf=distillation_weights(counts, counts) * share,
@@ -194,10 +195,8 @@ class DFine(Detector):
         if denoised is not None and denoising is not None:
             terms |= denoising_terms(
                 denoised,
-                objects,
+                known,
                 distributions,
-                object_of=denoising.object_of,
-                used=denoising.used,
                 count=count * tf.cast(denoising.groups, tf.float32),
                 ddf=distillation_weights(copies, counts) * share,
                 kind=kind,

@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,10 @@ from ai_edge_litert.interpreter import Interpreter
 from tensorflow.lite.python import schema_py_generated
 
 from detection.export import litert
-from detection.export.litert import Precision, convert_to_litert
+from detection.export.litert import Precision, convert_to_litert, input_batches
 from detection.inference.formats.model_files import FileDetector
 from detection.inference.formats.saved_model import SignatureDetector
 from detection.inference.formats.serving_module import ServingModule
-from detection.input_pipeline.network_input import fit_pixels
 from detection.models.detector import Detector
 from detection.models.efficientdet.config import EFFICIENTDETS
 from detection.models.registry import build_detector
@@ -63,15 +61,8 @@ def test_int8(
     expected: dict[str, np.ndarray],
     tmp_path: Path,
 ) -> None:
-    def calibration() -> Iterator[np.ndarray]:
-        for image in images:
-            pixels = tf.io.decode_png(image.encoded, channels=3)
-            fitted, _ = fit_pixels(
-                pixels, image_size=detector.image_size, resizing=detector.resizing, padding=detector.pixel_mean
-            )
-            yield np.rint(fitted)[np.newaxis].astype(np.uint8)
-
-    content = convert_to_litert(module, precision="int8", calibration=calibration())
+    calibration = input_batches((image.encoded for image in images), detector=detector, batch_size=1)
+    content = convert_to_litert(module, precision="int8", calibration=calibration)
     operators = built_in_ops(content)
     assert all(inputs[:2] == [INT8, INT8] for name in ("CONV_2D", "DEPTHWISE_CONV_2D") for inputs in operators[name])
     # From the pixels to the outputs, nothing runs in float32: runtimes differ in what they make of each way back.

@@ -1,19 +1,16 @@
 """Files of a detector of queries, which suppresses nothing: what runs in integers, and that outputs are the same."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from detection.export.litert import Precision, convert_to_litert
+from detection.export.litert import Precision, convert_to_litert, input_batches
 from detection.export.mediapipe_model import require_mediapipe
 from detection.inference.formats.model_files import FileDetector
 from detection.inference.formats.saved_model import SignatureDetector
 from detection.inference.formats.serving_module import ServingModule
-from detection.input_pipeline.network_input import fit_pixels
 from detection.models.detector import Detector
 from detection.models.registry import build_detector
 from detection.types import Resizing
@@ -21,7 +18,7 @@ from schemas.errors import ConfigError
 from tests.detection.export.exported_models import built_in_ops, random_images, write_file
 from tests.detection.training.tiny_run import CATEGORIES
 
-INT8, FLOAT32 = 9, 0  # TensorType
+INT8 = 9  # TensorType
 OVERRIDES = {"decoder": {"layers": 2, "queries": 20}}
 
 
@@ -44,16 +41,9 @@ def test_a_file_gives_the_outputs_of_the_saved_model(detector: Detector, precisi
     module = ServingModule(detector, CATEGORIES, batch_size=1)
     images = random_images()[:1]  # of the input's size: elsewhere a file drops boxes in the padding later
 
-    def calibration() -> Iterator[np.ndarray]:
-        for image in images:
-            pixels = tf.io.decode_png(image.encoded, channels=3)
-            fitted, _ = fit_pixels(
-                pixels, image_size=detector.image_size, resizing=detector.resizing, padding=detector.pixel_mean
-            )
-            yield np.rint(fitted)[np.newaxis].astype(np.uint8)
-
     expected = SignatureDetector(module.serve_encoded, batch_size=1).outputs(images)
-    content = convert_to_litert(module, precision=precision, calibration=calibration() if precision == "int8" else ())
+    calibration = input_batches((image.encoded for image in images), detector=detector, batch_size=1)
+    content = convert_to_litert(module, precision=precision, calibration=calibration)
     operators = built_in_ops(content)
     assert not {"NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5"} & operators.keys()
     assert {"GATHER", "GATHER_ND"} & operators.keys()

@@ -74,15 +74,16 @@ def test_matches_equal_the_originals(case: Case) -> None:
 
 def _terms(case: Case, kind: Literal["mal", "vfl"]) -> Terms:
     matches = match_all(case.predictions, case.encoder, case.objects)
-    union = union_of(matches, num_objects=SLOTS)
+    union = targets_of(case.objects, union_of(matches, num_objects=SLOTS))
     count = max(int(case.arrays["target_counts"].sum()), 1)
-    matching = query_counts(targets_of(case.objects, union))
+    matching = query_counts(union)
     terms = matched_terms(
         case.predictions,
         case.encoder,
         case.objects,
         DISTRIBUTIONS,
         matches=matches,
+        union=union,
         count=tf.constant(float(count)),
         union_count=tf.maximum(matching[0], 1.0),
         ddf=distillation_weights(matching, matching),
@@ -94,14 +95,13 @@ def _terms(case: Case, kind: Literal["mal", "vfl"]) -> Terms:
     slots = np.arange(case.arrays["dn/logits"].shape[2])
     is_positive = slots % (2 * most) < most
     exists = slots % most < case.arrays["target_counts"][:, np.newaxis]
-    object_of = tf.constant(np.where(is_positive & exists, slots % most, -1), tf.int32)
+    known = targets_of(case.objects, tf.constant(np.where(is_positive & exists, slots % most, -1), tf.int32))
     return terms | denoising_terms(
         _predictions(case.arrays, "dn/"),
-        case.objects,
+        known,
         DISTRIBUTIONS,
-        object_of=object_of,
         count=tf.constant(float(count * groups)),
-        ddf=distillation_weights(query_counts(targets_of(case.objects, object_of)), matching),
+        ddf=distillation_weights(query_counts(known), matching),
         kind=kind,
     )
 

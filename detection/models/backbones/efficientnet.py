@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from detection.models.backbones.contract import Backbone
 from detection.models.backbones.efficientnet_spec import (
     BlockSpec,
     EfficientNetLayout,
@@ -26,16 +27,17 @@ from detection.models.layers.recompute import recomputed
 _SE_RATIO = 0.25  # squeezed channels per input channel of a block
 
 
-class EfficientNet(keras.layers.Layer):
+class EfficientNet(Backbone):
     """Feature maps of levels 1..L, level l at stride 2^l: the output of a block before each halving.
 
     Args:
         spec: network to build.
+        activation: name of the activation; None: that of `spec`.
         layout: selects the blocks whose outputs are levels, as in `level_blocks`; blocks after level L are not built.
         expanded: a level is the expansion within the next block, which halves it later, if there is one, as in SSD.
-        survival: survival probability of the last block in stochastic depth; None: off.
+        survival_probability: survival of the last block in stochastic depth; None: off.
         batch_norm: arguments of `BatchNormalization`.
-        recompute: recompute each block in the backward pass, to save memory.
+        recompute: see `Backbone`.
         name: layer name.
         dtype: Keras dtype policy.
     """
@@ -44,26 +46,26 @@ class EfficientNet(keras.layers.Layer):
         self,
         *,
         spec: EfficientNetSpec,
+        activation: str | None = None,
         layout: EfficientNetLayout = "standard",
         expanded: bool = False,
-        survival: float | None = None,
+        survival_probability: float | None = None,
         batch_norm: dict[str, float],
         recompute: bool = False,
         name: str | None = None,
         dtype: Any = None,
     ):
-        super().__init__(name=name, dtype=dtype)
+        super().__init__(recompute=recompute, name=name, dtype=dtype)
         self.spec = spec
-        self._recompute = recompute
-        common = {"activation": spec.activation, "batch_norm": batch_norm, "dtype": self.dtype_policy}
+        common = {"activation": activation or spec.activation, "batch_norm": batch_norm, "dtype": self.dtype_policy}
         blocks = block_specs(spec)
         self._level_blocks = level_blocks(spec, layout)
-        self.stem = ConvNorm(stem_filters(spec), kernel=3, stride=2, name="stem", **common)
+        self.stem = ConvNorm(3, stem_filters(spec), 3, 2, name="stem", **common)
         self.blocks = [
             Block(
                 spec=block,
                 index=index,
-                survival=None if survival is None else survival_probability(survival, index, len(blocks)),
+                survival=survival_probability and survival_of(index, len(blocks), last=survival_probability),
                 name=f"blocks_{index}",
                 **common,
             )
@@ -79,7 +81,7 @@ class EfficientNet(keras.layers.Layer):
         ]
         self.top: ConvNorm | None = None
         if spec.top_filters is not None:
-            self.top = ConvNorm(spec.top_filters, kernel=1, stride=1, name="top", **common)
+            self.top = ConvNorm(self.level_filters[-1], spec.top_filters, 1, name="top", **common)
             self.level_filters[-1] = spec.top_filters
         if blocks[0].stride == 2:
             self.level_filters.insert(0, stem_filters(spec))
@@ -247,6 +249,6 @@ def _numbered(name: str, number: int) -> str:
     return name if number == 0 else f"{name}_{number}"
 
 
-def survival_probability(last: float, index: int, count: int) -> float:
+def survival_of(index: int, count: int, *, last: float) -> float:
     """Returns the probability of keeping block `index` of `count`, which falls linearly from 1 towards `last`."""
     return 1.0 - (1.0 - last) * index / count

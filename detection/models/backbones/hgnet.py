@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from detection.models.layers.batch_norm import BatchNormalization, activate
-from detection.models.layers.conv import conv2d
-from detection.models.layers.initializers import he_normal
+from detection.models.backbones.contract import Backbone
+from detection.models.layers.conv import ConvNorm
 from detection.models.layers.recompute import recomputed
 
 
@@ -42,14 +41,14 @@ HGNETS = {
 _LIGHT = 2  # first stage whose layers are light, of 5x5 convolutions; before it, they are plain and 3x3
 
 
-class HGNetV2(keras.layers.Layer):
+class HGNetV2(Backbone):
     """Feature maps of levels 1..5, level l at stride 2^l: of the stem before its second stride, and of the four stages.
 
     Args:
         spec: network to build.
-        activation: activation of the layers.
+        activation: activation of the layers; None: relu.
         batch_norm: arguments of `BatchNormalization`.
-        recompute: recompute each block in the backward pass, to save memory.
+        recompute: see `Backbone`.
         name: layer name.
         dtype: Keras dtype policy.
     """
@@ -58,32 +57,31 @@ class HGNetV2(keras.layers.Layer):
         self,
         *,
         spec: HGNetSpec,
-        activation: str = "relu",
+        activation: str | None = None,
         batch_norm: dict[str, float],
         recompute: bool = False,
         name: str | None = None,
         dtype: Any = None,
     ):
-        super().__init__(name=name, dtype=dtype)
-        self._recompute = recompute
-        common = {"activation": activation, "affine": spec.affine, "batch_norm": batch_norm, "dtype": dtype}
+        super().__init__(recompute=recompute, name=name, dtype=dtype)
+        common = {"activation": activation or "relu", "affine": spec.affine, "batch_norm": batch_norm, "dtype": dtype}
         inner, outer = spec.stem
         self.stem = [
-            ConvLayer(3, inner, 3, stride=2, name="stem_1", **common),
-            ConvLayer(inner, inner // 2, 2, name="stem_2a", **common),
-            ConvLayer(inner // 2, inner, 2, name="stem_2b", **common),
-            ConvLayer(2 * inner, inner, 3, stride=2, name="stem_3", **common),
-            ConvLayer(inner, outer, 1, name="stem_4", **common),
+            ConvNorm(3, inner, 3, 2, centred=True, name="stem_1", **common),
+            ConvNorm(inner, inner // 2, 2, name="stem_2a", **common),
+            ConvNorm(inner // 2, inner, 2, name="stem_2b", **common),
+            ConvNorm(2 * inner, inner, 3, 2, centred=True, name="stem_3", **common),
+            ConvNorm(inner, outer, 1, name="stem_4", **common),
         ]
         self.level_filters = [2 * inner]
-        self.blocks: list[list[ConvLayer | Block]] = []
+        self.blocks: list[list[ConvNorm | Block]] = []
         channels = outer
         for number, (mid, out, repeats) in enumerate(spec.stages, start=1):
-            stage: list[ConvLayer | Block] = []
+            stage: list[ConvNorm | Block] = []
             if number > 1:
                 plain = common | {"activation": None}
                 name = f"stage_{number}_downsample"
-                stage.append(ConvLayer(channels, channels, 3, stride=2, depthwise=True, name=name, **plain))
+                stage.append(ConvNorm(channels, channels, 3, 2, depthwise=True, centred=True, name=name, **plain))
             for repeat in range(1, repeats + 1):
                 options = {"layers": spec.layers, "light": number > _LIGHT, "adds": repeat > 1, **common}
                 stage.append(Block(channels, mid, out, name=f"stage_{number}_block_{repeat}", **options))
@@ -126,74 +124,6 @@ class HGNetV2(keras.layers.Layer):
         return levels
 
 
-class ConvLayer(keras.layers.Layer):
-    """Convolution without bias, batch norm, activation, and a learnt scale and offset.
-
-    Args:
-        in_filters: channels of the input.
-        filters: channels of the output.
-        kernel: side of the kernel; windows of an even one begin at their pixel, others are centred.
-        stride: stride.
-        depthwise: each channel has its own convolution.
-        activation: activation; None: none, and no scale and offset.
-        affine: scale and offset follow the activation.
-        batch_norm: arguments of `BatchNormalization`.
-        name: layer name.
-        dtype: Keras dtype policy.
-    """
-
-    def __init__(
-        self,
-        in_filters: int,
-        filters: int,
-        kernel: int,
-        *,
-        stride: int = 1,
-        depthwise: bool = False,
-        activation: str | None,
-        affine: bool,
-        batch_norm: dict[str, float],
-        name: str,
-        dtype: Any,
-    ):
-        super().__init__(name=name, dtype=dtype)
-        self.in_filters, self.filters = in_filters, filters
-        self._activation, self._affine = activation, affine and activation is not None
-        self._padding = kernel // 2 if depthwise and stride > 1 else 0
-        self.conv: Any
-        if depthwise:
-            padding = "valid" if self._padding else "same"
-            options: dict[str, Any] = {"strides": stride, "padding": padding, "use_bias": False, "dtype": dtype}
-            self.conv = keras.layers.DepthwiseConv2D(
-                kernel, depthwise_initializer=he_normal(), name="depthwise_conv2d", **options
-            )
-        else:
-            options = {"strides": stride, "centred": True, "dtype": dtype}
-            self.conv = conv2d(filters, kernel, bias=None, initializer=he_normal, name="conv2d", **options)
-        self.norm = BatchNormalization(name="batch_normalization", dtype=dtype, **batch_norm)
-        self.scale: Any = None
-        self.offset: Any = None
-
-    def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Creates the variables."""
-        self.conv.build(input_shape)
-        self.norm.build((None, None, None, self.filters))
-        if self._affine:
-            self.scale = self.add_weight(name="scale", shape=(1,), initializer="ones")
-            self.offset = self.add_weight(name="offset", shape=(1,), initializer="zeros")
-
-    def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Maps [B, H, W, in_filters] to [B, H / stride, W / stride, filters], rounded up."""
-        if padding := [self._padding] * 2 if self._padding else None:
-            inputs = tf.pad(inputs, [[0, 0], padding, padding, [0, 0]])
-        outputs = self.norm(self.conv(inputs), training=training)
-        if self._activation is not None:
-            outputs = activate(outputs, self._activation)
-        if self.scale is None:
-            return outputs
-        return outputs * tf.cast(self.scale, outputs.dtype) + tf.cast(self.offset, outputs.dtype)
-
-
 class Block(keras.layers.Layer):
     """A chain of layers, whose outputs and input two 1x1 convolutions aggregate: to half the channels, and to all.
 
@@ -206,7 +136,7 @@ class Block(keras.layers.Layer):
         adds: the input is added.
         name: layer name.
         dtype: Keras dtype policy.
-        **common: other arguments of `ConvLayer`.
+        **common: other arguments of `ConvNorm`.
     """
 
     def __init__(
@@ -225,19 +155,19 @@ class Block(keras.layers.Layer):
         super().__init__(name=name, dtype=dtype)
         self.in_filters, self._adds = in_filters, adds
         common |= {"dtype": dtype}
-        self.chain: list[list[ConvLayer]] = []
+        self.chain: list[list[ConvNorm]] = []
         for number in range(1, layers + 1):
             channels = in_filters if number == 1 else mid
             if light:
                 plain = common | {"activation": None}
-                pointwise = ConvLayer(channels, mid, 1, name=f"layer_{number}_pointwise", **plain)
-                depthwise = ConvLayer(mid, mid, 5, depthwise=True, name=f"layer_{number}_depthwise", **common)
+                pointwise = ConvNorm(channels, mid, 1, name=f"layer_{number}_pointwise", **plain)
+                depthwise = ConvNorm(mid, mid, 5, depthwise=True, name=f"layer_{number}_depthwise", **common)
                 self.chain.append([pointwise, depthwise])
             else:
-                self.chain.append([ConvLayer(channels, mid, 3, name=f"layer_{number}", **common)])
+                self.chain.append([ConvNorm(channels, mid, 3, name=f"layer_{number}", **common)])
         self.aggregation = [
-            ConvLayer(in_filters + layers * mid, out // 2, 1, name="squeeze", **common),
-            ConvLayer(out // 2, out, 1, name="excite", **common),
+            ConvNorm(in_filters + layers * mid, out // 2, 1, name="squeeze", **common),
+            ConvNorm(out // 2, out, 1, name="excite", **common),
         ]
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:

@@ -4,14 +4,18 @@ Newell et al., "Stacked Hourglass Networks", 2016; layers and sizes of Law and D
 Object Detection API.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
+from detection.models.backbones.contract import Backbone
 from detection.models.backbones.resnet import Block
+from detection.models.layers.batch_norm import activate
 from detection.models.layers.conv import ConvNorm
+from detection.models.layers.recompute import recomputed
 from detection.models.necks.resample import upsample_nearest
 
 
@@ -40,7 +44,7 @@ HOURGLASSES: dict[str, HourglassSpec] = {
 
 
 def _block(in_filters: int, filters: int, stride: int = 1, *, name: str, **options: Any) -> Block:
-    """Returns a block of two 3x3 convolutions; `options`: `batch_norm` and `dtype` of its layers."""
+    """Returns a block of two 3x3 convolutions; `options`: `activation`, `batch_norm` and `dtype` of its layers."""
     return Block(
         in_filters=in_filters,
         filters=filters,
@@ -48,7 +52,6 @@ def _block(in_filters: int, filters: int, stride: int = 1, *, name: str, **optio
         projects=stride > 1 or filters != in_filters,
         bottleneck=False,
         stride_in_first=True,
-        activation="relu",
         last_scale=1.0,
         name=name,
         **options,
@@ -62,7 +65,7 @@ class HourglassModule(keras.layers.Layer):
         filters: see `HourglassSpec`.
         repeats: see `HourglassSpec`.
         name: layer name.
-        options: `batch_norm` and `dtype` of its layers.
+        options: `activation`, `batch_norm` and `dtype` of its layers.
     """
 
     def __init__(self, filters: Sequence[int], repeats: Sequence[int], *, name: str, **options: Any):
@@ -101,46 +104,65 @@ class HourglassModule(keras.layers.Layer):
         return shortcut + upsample_nearest(outputs, (height, width))
 
 
-class Hourglass(keras.layers.Layer):
+class Hourglass(Backbone):
     """A stem with stride 4, and hourglasses, each of which takes the features before it and its own.
 
     Args:
         spec: network to build.
+        activation: activation of the layers; None: relu.
         batch_norm: arguments of `BatchNormalization`.
+        recompute: recompute each hourglass in the backward pass, to save memory.
         name: layer name.
         dtype: Keras dtype policy.
     """
 
-    def __init__(self, *, spec: HourglassSpec, batch_norm: dict[str, float], name: str, dtype: Any = None):
-        super().__init__(name=name, dtype=dtype)
-        options: dict[str, Any] = {"batch_norm": batch_norm, "dtype": self.dtype_policy}
-        self.filters, between = spec.filters[0], range(spec.stacks - 1)
-        width = self.filters
-        self.stem = ConvNorm(spec.stem, 7, 2, activation="relu", centred=True, name="stem", **options)
+    stacked = True
+
+    def __init__(
+        self,
+        *,
+        spec: HourglassSpec,
+        activation: str | None = None,
+        batch_norm: dict[str, float],
+        recompute: bool = False,
+        name: str,
+        dtype: Any = None,
+    ):
+        super().__init__(recompute=recompute, name=name, dtype=dtype)
+        self._activation = activation or "relu"
+        plain: dict[str, Any] = {"activation": None, "batch_norm": batch_norm, "dtype": self.dtype_policy}
+        options = plain | {"activation": self._activation}
+        width, between = spec.filters[0], range(spec.stacks - 1)
+        self.level_filters = [width] * spec.stacks
+        self.stem = ConvNorm(3, spec.stem, 7, 2, centred=True, name="stem", **options)
         self.stem_block = _block(spec.stem, width, 2, name="stem_block", **options)
         self.hourglasses: list[Any] = [
             HourglassModule(spec.filters, spec.repeats, name=f"hourglass_network_{place}", **options)
             for place in range(spec.stacks)
         ]
         self.output_convs = [
-            ConvNorm(width, 3, 1, activation="relu", name=f"output_conv_{place}", **options)
-            for place in range(spec.stacks)
+            ConvNorm(width, width, 3, name=f"output_conv_{place}", **options) for place in range(spec.stacks)
         ]
         self.of_inputs, self.of_outputs = (
-            [
-                ConvNorm(width, 1, 1, activation="identity", name=f"intermediate_conv{number}_{place}", **options)
-                for place in between
-            ]
+            [ConvNorm(width, width, 1, name=f"intermediate_conv{number}_{place}", **plain) for place in between]
             for number in (1, 2)
         )
         self.merged = [_block(width, width, name=f"intermediate_residual_{place}", **options) for place in between]
+
+    @property
+    def stages(self) -> list[list[keras.layers.Layer]]:
+        """Layers of each hourglass, those before it included."""
+        rest = zip(
+            self.of_inputs, self.of_outputs, self.merged, self.hourglasses[1:], self.output_convs[1:], strict=True
+        )
+        return [[self.stem, self.stem_block, self.hourglasses[0], self.output_convs[0]], *map(list, rest)]
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Creates the variables."""
         self.stem.build(input_shape)
         self.stem_block.build((None, None, None, self.stem_block.in_filters))
         for layer in (*self.hourglasses, *self.merged, *self.output_convs, *self.of_inputs, *self.of_outputs):
-            layer.build((None, None, None, self.filters))
+            layer.build((None, None, None, self.level_filters[0]))
 
     def call(self, images: tf.Tensor, training: bool = False, seed: tf.Tensor | None = None) -> list[tf.Tensor]:
         """Maps [B, H, W, 3] to [B, H / 4, W / 4, filters] for each hourglass; `seed` is ignored."""
@@ -150,6 +172,8 @@ class Hourglass(keras.layers.Layer):
             if place:
                 merged = self.of_inputs[place - 1](features, training=training)
                 merged += self.of_outputs[place - 1](found[-1], training=training)
-                features = self.merged[place - 1](tf.nn.relu(merged), training=training)
-            found.append(output(hourglass(features, training=training), training=training))
+                features = self.merged[place - 1](activate(merged, self._activation), training=training)
+            call = functools.partial(hourglass, training=training)
+            inner = recomputed(call, features, enabled=training and self._recompute)
+            found.append(output(inner, training=training))
         return found

@@ -4,25 +4,26 @@ from typing import Any, Literal
 
 from pydantic import Field, NonNegativeInt
 
+from detection.models.backbones.contract import Backbone, BackboneKind
 from detection.models.backbones.efficientnet import EfficientNet
 from detection.models.backbones.efficientnet_spec import BACKBONES
 from detection.models.backbones.hgnet import HGNETS, HGNetV2
-from detection.models.backbones.hourglass import HOURGLASSES
+from detection.models.backbones.hourglass import HOURGLASSES, Hourglass
 from detection.models.backbones.resnet import RESNETS, RESNETS_V2, ResNet
 from detection.models.layers.batch_norm import batch_norms
 from schemas.config.section import Section
 from schemas.errors import ConfigError
 
-# A layer that maps images to the feature maps of levels 1..L, level l at stride 2^l; `level_filters` are their
-# channels, and `stages` the layers between them.
-Backbone = EfficientNet | HGNetV2 | ResNet
-BackboneLayout = Literal["standard", "tpu", "od-api", "strided"]
-_LAYOUTS: dict[tuple[str, ...], tuple[BackboneLayout, ...]] = {
-    (*RESNETS,): ("standard", "tpu", "od-api"),
-    (*RESNETS_V2,): ("standard", "od-api"),
-    (*HGNETS,): ("standard",),
-}
-_OTHER_LAYOUTS: tuple[BackboneLayout, ...] = ("standard", "od-api", "strided")
+_RESNET = BackboneKind(ResNet, RESNETS, ("layout", "tail"), ("standard", "tpu", "od-api"))
+_KINDS = (
+    _RESNET,
+    _RESNET._replace(specs=RESNETS_V2, layouts=("standard", "od-api")),
+    BackboneKind(HGNetV2, HGNETS),
+    BackboneKind(
+        EfficientNet, BACKBONES, ("layout", "expanded", "survival_probability"), ("standard", "od-api", "strided")
+    ),
+    BackboneKind(Hourglass, HOURGLASSES),
+)
 
 
 class BackboneOptions(Section):
@@ -34,7 +35,7 @@ class BackboneOptions(Section):
         "-small, mobilenet-v1 or -v2, hgnetv2-b0 to -b5, an EfficientNet such as efficientnet-b0 or -lite0, or in a "
         "CenterNet an hourglass-10, -20, -32, -52 or -104",
     )
-    layout: BackboneLayout = Field(
+    layout: Literal["standard", "tpu", "od-api", "strided"] = Field(
         "standard",
         description="strides of a ResNet, which must match the pretrained weights: standard: as in keras.applications; "
         "tpu: as in TPU Mask R-CNN; od-api: as in the TF Object Detection API and TF-Slim, whose ResNet-18 and -34 are "
@@ -44,9 +45,9 @@ class BackboneOptions(Section):
     )
     frozen_stages: NonNegativeInt | None = Field(
         0,
-        description="number of frozen stages, batch norm included; stage l ends at level l; 2: stem and conv2_x of a "
-        "ResNet; 0: all stages train; none: 4 in a training that starts from ImageNet weights by `model.weights`, "
-        "else 0",
+        description="number of frozen stages, batch norm included; stage l ends at level l, or the l-th hourglass; "
+        "2: stem and conv2_x of a ResNet; 0: all stages train; none: 4 in a training that starts from ImageNet weights "
+        "by `model.weights`, else 0",
     )
     train_batch_norm: bool = Field(
         True,
@@ -58,10 +59,9 @@ class BackboneOptions(Section):
     )
 
     def _check_keys(self) -> None:
-        self.refuse(("layout", "frozen_stages"), f"with {self.name}", when=self.name in HOURGLASSES)
-        known = (layouts for names, layouts in _LAYOUTS.items() if self.name in names)
-        if self.layout not in next(known, _OTHER_LAYOUTS) and self.name not in HOURGLASSES:
-            raise ValueError(f"{self.name} has no layout = {self.layout}")
+        for kind in _KINDS:
+            if self.name in kind.specs and self.layout not in kind.layouts:
+                raise ValueError(f"{self.name} has no layout = {self.layout}")
 
 
 def make_backbone(
@@ -69,19 +69,19 @@ def make_backbone(
     *,
     activation: str | None,
     batch_norm: dict[str, float],
-    levels: range,
+    levels: range | None,
     recompute: bool,
     tail: bool = False,
     expanded: bool = False,
     dtype: Any,
-) -> Backbone:
-    """Returns the backbone of a pyramid, without its variables.
+) -> Any:
+    """Returns the `Backbone`, without its variables.
 
     Args:
         options: the backbone.
         activation: name of the activation; None: the network's own.
         batch_norm: arguments of `BatchNormalization`.
-        levels: levels of the pyramid, finest first.
+        levels: levels of the detector's pyramid, finest first; None: the backbone is no pyramid.
         recompute: recompute each block in the backward pass, to save memory.
         tail: see `ResNet`.
         expanded: see `EfficientNet`.
@@ -91,26 +91,23 @@ def make_backbone(
         ConfigError: unknown backbone, or levels that do not fit it.
     """
     name = options.name
-    common: dict[str, Any] = {"batch_norm": batch_norm, "recompute": recompute, "name": name, "dtype": dtype}
-    layout: Any = options.layout
-    backbone: Backbone
-    if spec := (RESNETS | RESNETS_V2).get(name):
-        relu: Any = activation or "relu"
-        backbone = ResNet(spec=spec, activation=relu, tail=tail, layout=layout, **common)
-    elif name in HGNETS:
-        backbone = HGNetV2(spec=HGNETS[name], activation=activation or "relu", **common)
-    elif name in BACKBONES:
-        blocks = BACKBONES[name]
-        blocks = blocks._replace(activation=activation or blocks.activation)
-        survival = options.survival_probability
-        backbone = EfficientNet(spec=blocks, expanded=expanded, survival=survival, layout=layout, **common)
-    else:
-        raise ConfigError(
-            f"model.overrides.backbone.name = {name!r}: no such backbone. Choose from "
-            f"{', '.join((*RESNETS, *RESNETS_V2, *HGNETS, *BACKBONES))}."
-        )
+    kinds = {own: kind for kind in _KINDS for own in kind.specs if kind.make.stacked == (levels is None)}
+    kind = kinds.get(name)
+    if kind is None:
+        reason = "not for this detector" if any(name in other.specs for other in _KINDS) else "no such backbone"
+        raise ConfigError(f"model.overrides.backbone.name = {name!r}: {reason}. Choose from {', '.join(kinds)}.")
+    own = options.model_dump() | {"tail": tail, "expanded": expanded}
+    backbone = kind.make(
+        spec=kind.specs[name],
+        activation=activation,
+        batch_norm=batch_norm,
+        recompute=recompute,
+        name=name,
+        dtype=dtype,
+        **{key: own[key] for key in kind.arguments},
+    )
     deepest = len(backbone.level_filters)
-    if deepest not in levels:
+    if levels is not None and deepest not in levels:
         raise ConfigError(
             f"model.overrides: levels {levels.start} to {levels.stop - 1} do not fit {name}: include its deepest "
             f"level, {deepest}."

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 import keras
 import tensorflow as tf
 
+from detection.models.backbones.contract import Backbone
 from detection.models.layers.batch_norm import BatchNormalization, activate
 from detection.models.layers.conv import ConvNorm, conv2d
 from detection.models.layers.initializers import he_normal
@@ -52,7 +53,7 @@ RESNETS: dict[str, ResNetSpec] = {
 RESNETS_V2 = {f"resnet-{depth}-v2": RESNETS[f"resnet-{depth}"]._replace(v2=True) for depth in (50, 101, 152)}
 
 
-class ResNet(keras.layers.Layer):
+class ResNet(Backbone):
     """Feature maps of levels 1..5, level l at stride 2^l: the stem's, and the last of conv2_x to conv5_x.
 
     Those of levels 2 to 4 of a ResNet v2 are the last before the block with the stride.
@@ -69,9 +70,9 @@ class ResNet(keras.layers.Layer):
             has no layout `tpu`, has no batch norm and activation after its last block.  The variables
             of a bottleneck network are the same, but weights trained with one layout do not fit
             another.
-        activation: activation after each convolution and each addition.
+        activation: activation after each convolution and each addition; None: relu.
         batch_norm: arguments of `BatchNormalization`.
-        recompute: recompute each block in the backward pass, to save memory.
+        recompute: see `Backbone`.
         tail: conv5_x is for RoIs: `call` returns levels 1..4, and `run_tail` runs it.
         name: layer name.
         dtype: Keras dtype policy.
@@ -82,23 +83,23 @@ class ResNet(keras.layers.Layer):
         *,
         spec: ResNetSpec,
         layout: ResNetLayout = "standard",
-        activation: Relu = "relu",
+        activation: Relu | None = None,
         batch_norm: dict[str, float],
         recompute: bool = False,
         tail: bool = False,
         name: str | None = None,
         dtype: Any = None,
     ):
-        super().__init__(name=name, dtype=dtype)
+        super().__init__(recompute=recompute, name=name, dtype=dtype)
         self.spec = spec
         self.layout = layout
-        self._recompute = recompute
-        common = {"activation": activation, "batch_norm": batch_norm, "dtype": self.dtype_policy}
+        self._activation: Relu = activation or "relu"
+        common = {"activation": self._activation, "batch_norm": batch_norm, "dtype": self.dtype_policy}
         self._preact = spec.v2 or (layout == "od-api" and not spec.bottleneck)
         self.stem: Any = (
             _conv(_STEM_FILTERS, 7, strides=2, bias=0.0, name="stem", dtype=dtype)
             if self._preact
-            else ConvNorm(_STEM_FILTERS, 7, 2, centred=True, name="stem", **common)
+            else ConvNorm(3, _STEM_FILTERS, 7, 2, centred=True, name="stem", **common)
         )
         self.blocks: list[Block | PreactBlock] = []
         self._starts = [0]  # of conv2_x to conv5_x among the blocks
@@ -125,7 +126,6 @@ class ResNet(keras.layers.Layer):
         self.post_norm = None
         if spec.v2 and layout == "standard":
             self.post_norm = BatchNormalization(name="post_batch_normalization", dtype=dtype, **batch_norm)
-        self._activation = activation
         self.out_filters = self.level_filters[-1]
         if tail:
             self.level_filters.pop()

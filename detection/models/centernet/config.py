@@ -89,7 +89,6 @@ class CenterNetConfig(DetectorConfig):
             raise ValueError(f"head.convs: no such head: {', '.join(sorted(unknown))}; heads: {', '.join(self.tasks)}")
         filters, backbone = self.neck.filters, self.backbone.name
         if backbone in HOURGLASSES:
-            self.refuse(("gradient_checkpointing",), f"with {backbone}")
             if filters or self.min_level != 2:
                 raise ValueError(f"{backbone} needs neck.filters = [] and min_level = 2")
         else:

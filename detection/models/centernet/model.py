@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from detection.models.backbones.hourglass import HOURGLASSES, Hourglass
-from detection.models.backbones.make import Backbone, freeze_backbone, make_backbone
+from detection.models.backbones.make import freeze_backbone, make_backbone
 from detection.models.centernet.cell_values import CellHead
 from detection.models.centernet.centers import (
     Centers,
@@ -83,18 +82,23 @@ class CenterNet(Detector):
         if config.keypoints:
             names = tuple(tuple(own) for own in keypoints)
             self.keypoints = Keypoints(names, stride=config.stride, size=self._size, options=config.keypoints)
-        self.backbone: Backbone | Hourglass
+        self.backbone = make_backbone(
+            config.backbone,
+            activation=None,
+            batch_norm=config.batch_norm.arguments,
+            levels=config.levels if config.neck.filters else None,
+            recompute=config.gradient_checkpointing,
+            dtype=self.dtype_policy,
+        )
         self.neck: UpsamplingNeck | DeconvNeck | None = None
-        batch_norm = config.batch_norm.arguments
-        spec = HOURGLASSES.get(config.backbone.name)
-        if spec is None:
-            self.backbone = self._pyramid_backbone()
+        maps = self.backbone.level_filters
+        if config.neck.filters:
+            if config.max_level != len(maps):
+                raise ConfigError(
+                    f"model.overrides.max_level = {config.max_level}: {config.backbone.name} has {len(maps)} levels."
+                )
             neck = DeconvNeck if config.neck.kind == "deconv" else UpsamplingNeck
-            self.neck = neck(config.neck, momentum=batch_norm["momentum"], dtype=self.dtype_policy)
-        else:
-            self.backbone = Hourglass(
-                spec=spec, batch_norm=batch_norm, name=config.backbone.name, dtype=self.dtype_policy
-            )
+            self.neck = neck(config.neck, momentum=config.batch_norm.arguments["momentum"], dtype=self.dtype_policy)
         self.heads = [
             CellHead(
                 config.head,
@@ -104,7 +108,7 @@ class CenterNet(Detector):
                 output_bias=_HEATMAP_BIAS if task in _HEATMAPS else 0.0,
                 dtype=self.dtype_policy,
             )
-            for place in range(1 if spec is None else spec.stacks)
+            for place in range(1 if self.neck else len(maps))
             for task, outputs in self._tasks().items()
         ]
         self._build_layers()
@@ -117,35 +121,15 @@ class CenterNet(Detector):
     def _build_layers(self) -> None:
         """Creates all variables; their paths start with the part's name, such as `neck/`."""
         self.backbone.build((None, None, None, 3))
-        if isinstance(self.backbone, Hourglass):
-            channels = self.backbone.filters
-        else:
-            assert self.neck is not None
+        channels = self.backbone.level_filters[-1]
+        if self.neck is not None:
             levels = self.backbone.level_filters[self.config.min_level - 1 :]
             self.neck.build([(None, None, None, filters) for filters in levels])
             channels = self.config.neck.filters[-1]
         for head in self.heads:
             head.build((None, None, None, channels))
-        if not isinstance(self.backbone, Hourglass):
-            freeze_backbone(self.backbone, self.config.backbone)
+        freeze_backbone(self.backbone, self.config.backbone)
         self.built = True
-
-    def _pyramid_backbone(self) -> Backbone:
-        config = self.config
-        backbone = make_backbone(
-            config.backbone,
-            activation=None,
-            batch_norm=config.batch_norm.arguments,
-            levels=config.levels,
-            recompute=config.gradient_checkpointing,
-            dtype=self.dtype_policy,
-        )
-        deepest = len(backbone.level_filters)
-        if config.max_level != deepest:
-            raise ConfigError(
-                f"model.overrides.max_level = {config.max_level}: {config.backbone.name} has {deepest} levels."
-            )
-        return backbone
 
     def call(self, images: tf.Tensor, training: bool = False, seed: tf.Tensor | None = None) -> RawOutputs:
         """See `Detector.call`; [B, H, W, 3] to the outputs of the heads."""

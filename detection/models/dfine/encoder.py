@@ -11,9 +11,9 @@ import numpy as np
 import tensorflow as tf
 from pydantic import Field, PositiveInt
 
-from detection.models.backbones.hgnet import ConvLayer
 from detection.models.dfine.transformer import SelfAttention, dense, grid_positions, layer_norm
 from detection.models.layers.batch_norm import activate
+from detection.models.layers.conv import ConvNorm
 from detection.models.necks.resample import upsample_nearest
 from schemas.config.section import Section
 
@@ -54,21 +54,20 @@ class HybridEncoder(keras.layers.Layer):
     ):
         super().__init__(name=name, dtype=dtype)
         filters, between = options.filters, range(len(in_filters) - 1)
-        common: dict[str, Any] = {"batch_norm": batch_norm, "affine": False, "dtype": dtype}
+        common: dict[str, Any] = {"batch_norm": batch_norm, "dtype": dtype}
         plain = common | {"activation": None}
+        strided = plain | {"depthwise": True, "centred": True}
         self.projections = [
-            ConvLayer(channels, filters, 1, name=f"input_projection_{number}", **plain)
+            ConvNorm(channels, filters, 1, name=f"input_projection_{number}", **plain)
             for number, channels in enumerate(in_filters)
         ]
         self.attention = EncoderLayer(options, name="attention", dtype=dtype)
-        self.laterals = [ConvLayer(filters, filters, 1, name=f"lateral_{number}", **plain) for number in between]
+        self.laterals = [ConvNorm(filters, filters, 1, name=f"lateral_{number}", **plain) for number in between]
         self.top_down = [Elan(options, name=f"top_down_{number}", **common) for number in between]
         self.downsamples = [
             [
-                ConvLayer(filters, filters, 1, name=f"downsample_{number}_pointwise", **plain),
-                ConvLayer(
-                    filters, filters, 3, stride=2, depthwise=True, name=f"downsample_{number}_depthwise", **plain
-                ),
+                ConvNorm(filters, filters, 1, name=f"downsample_{number}_pointwise", **plain),
+                ConvNorm(filters, filters, 3, 2, name=f"downsample_{number}_depthwise", **strided),
             ]
             for number in between
         ]
@@ -142,15 +141,15 @@ class Elan(keras.layers.Layer):
         filters, inner = options.filters, options.block_filters
         common |= {"dtype": dtype, "activation": options.activation}
         self.in_filters = 2 * filters
-        self.first = ConvLayer(2 * filters, 2 * filters, 1, name="first", **common)
+        self.first = ConvNorm(2 * filters, 2 * filters, 1, name="first", **common)
         self.branches: list[list[Any]] = [
             [
                 Csp(channels, inner, blocks=options.blocks, name=f"branch_{number}", **common),
-                ConvLayer(inner, inner, 3, name=f"branch_{number}_last", **common),
+                ConvNorm(inner, inner, 3, name=f"branch_{number}_last", **common),
             ]
             for number, channels in ((1, filters), (2, inner))
         ]
-        self.last = ConvLayer(2 * (filters + inner), filters, 1, name="last", **common)
+        self.last = ConvNorm(2 * (filters + inner), filters, 1, name="last", **common)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Creates the variables."""
@@ -175,7 +174,7 @@ class Csp(keras.layers.Layer):
         super().__init__(name=name, dtype=dtype)
         self.in_filters = in_filters
         common |= {"dtype": dtype}
-        self.first, self.other = (ConvLayer(in_filters, filters, 1, name=part, **common) for part in ("first", "other"))
+        self.first, self.other = (ConvNorm(in_filters, filters, 1, name=part, **common) for part in ("first", "other"))
         self.blocks = [RepVgg(filters, name=f"block_{number}", **common) for number in range(1, blocks + 1)]
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
@@ -202,7 +201,7 @@ class RepVgg(keras.layers.Layer):
         super().__init__(name=name, dtype=dtype)
         self._activation, self.in_filters = activation, filters
         common |= {"dtype": dtype, "activation": None}
-        self.convs = [ConvLayer(filters, filters, kernel, name=f"conv{kernel}x{kernel}", **common) for kernel in (3, 1)]
+        self.convs = [ConvNorm(filters, filters, kernel, name=f"conv{kernel}x{kernel}", **common) for kernel in (3, 1)]
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Creates the variables."""

@@ -6,7 +6,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from detection.models.backbones.hgnet import ConvLayer
 from detection.models.backbones.make import freeze_backbone, make_backbone
 from detection.models.detector import Capabilities, Detector
 from detection.models.dfine.config import DFineConfig
@@ -25,6 +24,7 @@ from detection.models.dfine.losses import distillation_weights, query_counts, ta
 from detection.models.dfine.matching import Objects, corners_of, union_of
 from detection.models.dfine.queries import Queries, QuerySelection
 from detection.models.heads.postprocess import clipped_to_image, normalize_boxes, picked_above, picked_detections
+from detection.models.layers.conv import ConvNorm
 from detection.ops.replicas import sum_over_replicas
 from detection.types import Detections, ImageInfo, Labels, RawDetections
 from schemas.errors import ConfigError
@@ -72,13 +72,12 @@ class DFine(Detector):
                 f"model.overrides.max_level = {config.max_level}: {config.backbone.name} has fewer levels."
             )
         self.encoder = HybridEncoder(config.encoder, filters, batch_norm=batch_norm, dtype=self.dtype_policy)
-        self.projections: list[ConvLayer] = []
+        self.projections: list[ConvNorm] = []
         width = config.encoder.filters
         if width != decoder.filters:
-            plain: dict[str, Any] = {"activation": None, "affine": False, "batch_norm": batch_norm}
-            plain |= {"dtype": self.dtype_policy}
+            plain: dict[str, Any] = {"activation": None, "batch_norm": batch_norm, "dtype": self.dtype_policy}
             self.projections = [
-                ConvLayer(width, decoder.filters, 1, name=f"decoder_projection_{number}", **plain)
+                ConvNorm(width, decoder.filters, 1, name=f"decoder_projection_{number}", **plain)
                 for number in range(len(config.levels))
             ]
         self.selection = QuerySelection(

@@ -37,14 +37,16 @@ class Ssd(DenseDetector):
         options: dict[str, Any] = {"batch_norm": config.batch_norm.arguments, "dtype": self.dtype_policy}
         options["activation"] = config.activation
         self.extra_levels: list[ConvNorm | Block] = []
+        channels = self.backbone.level_filters[-1]
         for level, filters in zip(levels, neck.filters, strict=True):
             name, half = f"extra_p{level}", filters // 2
-            self.extra_levels.append(ConvNorm(half, kernel=1, stride=1, name=f"{name}_reduce", **options))
+            self.extra_levels.append(ConvNorm(channels, half, 1, name=f"{name}_reduce", **options))
             if neck.separable_conv:
                 spec = BlockSpec(3, 2, 1, half, filters, squeeze_excite=False, adds=False, activates=True)
                 self.extra_levels.append(Block(spec=spec, index=0, survival=None, name=name, **options))
             else:
-                self.extra_levels.append(ConvNorm(filters, kernel=3, stride=2, name=name, **options))
+                self.extra_levels.append(ConvNorm(half, filters, 3, 2, name=name, **options))
+            channels = filters
 
     def build_neck(self, level_filters: list[int]) -> list[int]:
         """See `DenseDetector.build_neck`."""

@@ -131,6 +131,10 @@ def test_each_hourglass_has_heads_and_the_last_is_decoded(monkeypatch: pytest.Mo
     detector = build_detector(
         "centernet-hourglass-104", num_classes=CLASSES, image_size=(52, 64), overrides={"head": {"filters": 8}}
     )
+    stages = detector.backbone.stages
+    paths = {variable.path for stage in stages for layer in stage for variable in layer.variables}
+    assert len(stages) == 2
+    assert paths == {variable.path for variable in detector.backbone.variables}
     outputs = detector(tf.random.stateless_normal([2, 52, 64, 3], [0, 0]), training=True)
     assert [output.shape for output in outputs["size"]] == [(2, 13, 16, 2)] * 2
     np.testing.assert_array_equal(detector.named_outputs(outputs)["center"], outputs["center"][1])
@@ -140,6 +144,29 @@ def test_each_hourglass_has_heads_and_the_last_is_decoded(monkeypatch: pytest.Mo
     )
     for name, loss in both.items():
         np.testing.assert_allclose(loss, (alone[0][name] + alone[1][name]) / 2, rtol=1e-5, err_msg=name)
+
+
+def test_an_hourglass_that_is_recomputed_has_the_same_gradients_and_freezes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(HOURGLASSES, "hourglass-104", HourglassSpec((16, 16, 24), (1, 2, 1), 8, stacks=2))
+    images = tf.random.stateless_normal([2, 52, 64, 3], [0, 0])
+    found: list[dict[str, np.ndarray]] = []
+    for recomputed in (False, True):
+        overrides = {"head": {"filters": 8}, "gradient_checkpointing": recomputed, "backbone": {"frozen_stages": 1}}
+        detector = build_detector("centernet-hourglass-104", num_classes=2, image_size=(52, 64), overrides=overrides)
+        for number, variable in enumerate(detector.variables):
+            values = tf.random.stateless_normal(variable.shape, [1, number]) / 10.0
+            variable.assign(tf.abs(values) if "moving_variance" in variable.path else values)
+        with tf.GradientTape() as tape:
+            loss = tf.add_n(list(detector.losses(detector(images, training=True), _labels()).values()))
+        paths = [variable.path for variable in detector.trainable_variables]
+        gradients = tape.gradient(loss, [variable.value for variable in detector.trainable_variables])
+        found.append(dict(zip(paths, map(np.asarray, gradients), strict=True)))
+    once, again = found
+    assert not any(path.split("/")[1] in ("stem", "hourglass_network_0") for path in once)
+    assert any("hourglass_network_1" in path for path in once)
+    for path, gradient in once.items():
+        assert np.abs(gradient).max() > 0.0, path
+        np.testing.assert_allclose(again[path], gradient, rtol=1e-3, atol=1e-5, err_msg=path)
 
 
 @pytest.mark.parametrize(
@@ -152,6 +179,7 @@ def test_each_hourglass_has_heads_and_the_last_is_decoded(monkeypatch: pytest.Mo
         ({"max_level": 6, "neck": {"filters": [64] * 5}}, r"max_level = 6: efficientnet-nano has 5 levels"),
         ({"backbone": {"name": "hourglass-104"}}, r"hourglass-104 needs neck\.filters = \[\] and min_level = 2"),
         ({"max_level": 4, "neck": {"filters": [64] * 3}}, "include its deepest level, 5"),
+        ({"backbone": {"layout": "tpu"}}, "efficientnet-nano has no layout = tpu"),
     ],
 )
 def test_levels_that_do_not_fit_are_refused(overrides: dict[str, Any], message: str) -> None:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.models.backbones.efficientnet import Block, EfficientNet, survival_probability
+from detection.models.backbones.efficientnet import Block, EfficientNet, survival_of
 from detection.models.backbones.efficientnet_spec import (
     BACKBONES,
     EfficientNetSpec,
@@ -133,7 +133,7 @@ def test_the_layout_of_the_object_detection_api() -> None:
 
 def test_drop_connect_needs_training_and_a_seed() -> None:
     spec = EfficientNetSpec(1.0, 1.0, stem_filters=8, stages=(Stage(4, 3, 1, 1, 8),))
-    backbone = EfficientNet(batch_norm=BATCH_NORM, spec=spec, survival=0.3, name="tiny")
+    backbone = EfficientNet(batch_norm=BATCH_NORM, spec=spec, survival_probability=0.3, name="tiny")
     backbone.build((None, None, None, 3))
     images = tf.random.stateless_normal([4, 8, 8, 3], [0, 0])
 
@@ -151,5 +151,5 @@ def test_drop_connect_needs_training_and_a_seed() -> None:
 def test_survival_falls_linearly(oracles: Oracles) -> None:
     oracle = oracles["efficientnet.survival"]
     count = oracle["inputs"]["N"]
-    result = [survival_probability(0.8, index, count) for index in oracle["inputs"]["i"]]
+    result = [survival_of(index, count, last=0.8) for index in oracle["inputs"]["i"]]
     np.testing.assert_allclose(result, oracle["expected"], atol=1e-6)

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from detection.models.backbones.hgnet import HGNETS, HGNetV2
 from detection.models.registry import build_detector
+from schemas.errors import ConfigError
 from tests.detection.models.dfine import original
 
 # Without and with the scales and offsets after activations; of the network without its classifier.
@@ -68,3 +69,16 @@ def test_it_is_a_backbone_of_other_detectors(name: str) -> None:
     assert trainable
     assert not any("stem" in path or "stage_1" in path for path in trainable)
     detector(tf.zeros([1, 64, 64, 3]))
+
+
+@pytest.mark.parametrize(
+    ("backbone", "message"),
+    [
+        ({"name": "hourglass-10"}, "backbone.name = 'hourglass-10': not for this detector. Choose from .*hgnetv2-b0"),
+        ({"name": "hgnetv2-b0", "layout": "tpu"}, "hgnetv2-b0 has no layout = tpu"),
+        ({"name": "resnet-50-v2", "layout": "tpu"}, "resnet-50-v2 has no layout = tpu"),
+    ],
+)
+def test_options_that_a_backbone_does_not_have_are_refused(backbone: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build_detector("retinanet-r50", num_classes=2, image_size=64, overrides={"backbone": backbone})

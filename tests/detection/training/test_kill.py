@@ -18,6 +18,14 @@ pytestmark = pytest.mark.slow
 
 # With every length and rule left open: about a dozen steps.
 ASSIGNMENTS = ("train.steps=auto", "train.epochs=4.0", "train.schedule.hold_steps=auto", "train.validation.every=auto")
+# Draws the noise of denoising queries.
+DFINE = (
+    "model.name=dfine-pico",
+    "model.overrides={}",
+    "model.image_size=64",
+    "model.max_instances=20",
+    "train.class_weights=null",
+)
 # Arguments: folder of the run, then its `moment`, see `killed_run.train`.  Returns the exit code.
 Train = Callable[..., int]
 
@@ -27,7 +35,9 @@ def train(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Train]:
     shards = write_shards(tmp_path_factory.mktemp("records"), rectangles(10))
     module = "tests.detection.training.killed_run"
     with forked_calls(module) as calls:
-        yield lambda output, *moment: calls(f"{module}:train", str(output), shards, ASSIGNMENTS, moment)
+        yield lambda output, *moment, assignments=ASSIGNMENTS: calls(
+            f"{module}:train", str(output), shards, assignments, moment
+        )
 
 
 @pytest.fixture(scope="module")
@@ -73,3 +83,13 @@ def test_killed_again_and_again(number: int, train: Train, undisturbed: dict[str
         assert story[-1][1] in (0, -signal.SIGKILL), story
     assert train(tmp_path) == 0
     _require_equal(tmp_path, undisturbed, story)
+
+
+@pytest.mark.extended
+def test_a_detector_that_draws_numbers_of_its_own(train: Train, tmp_path: Path) -> None:
+    alone, killed = tmp_path / "alone", tmp_path / "killed"
+    assert train(alone, assignments=DFINE) == 0
+    story = (("training", 3, 0.0), ("written", 1, 0.0))
+    assert [train(killed, *moment, assignments=DFINE) for moment in story] == [-signal.SIGKILL] * 2
+    assert train(killed, assignments=DFINE) == 0
+    _require_equal(killed, _last_values(alone), story)

@@ -37,7 +37,9 @@ class QueryLossOptions(Section):
         1.5, description="weight of the loss by which layers learn the last one's distributions"
     )
     denoising_queries: NonNegativeInt = Field(
-        100, description="noisy copies of an image's objects that are queries, too, in training; 0: none"
+        100,
+        description="noisy copies of an image's objects, of the first ones if it has more, that are queries, too, in "
+        "training; 0: none",
     )
 
 

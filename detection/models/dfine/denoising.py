@@ -72,11 +72,6 @@ class DenoisingQueries(NamedTuple):
     groups: tf.Tensor
 
 
-def slot_count(copies: int, max_objects: int) -> int:
-    """Returns the static number of slots for images of up to so many objects; copies as for `denoising_queries`."""
-    return 2 * max(copies, max_objects)
-
-
 def draw(seed: tf.Tensor, *, images: tf.Tensor | int, slots: int, num_classes: int) -> Draws:
     """Draws the random numbers of this micro-batch and replica; `seed` is int32 [2], of the step."""
     bits = own_random_bits(images, [slots, 10], seed=seed, index=_RANDOM_INDEX)
@@ -92,22 +87,23 @@ def denoising_queries(
 ) -> DenoisingQueries:
     """Returns noisy copies of the objects: in each group positives near them, and negatives farther away.
 
+    Of an image with more objects than `copies`, the first ones are copied.
+
     Args:
         objects: the objects.
-        draws: random numbers.
+        draws: random numbers of D = 2 * copies slots.
         copies: number of positives of an image with the most objects.
         most: int32, most objects of an image of the update's batch.
         num_classes: number of classes.
         num_queries: Q, number of matching queries.
     """
-    slots = draws.flips.shape[1]
-    in_group = 2 * tf.maximum(most, 1)
-    groups = tf.maximum(copies // tf.maximum(most, 1), 1)
-    slot = tf.range(slots)
+    copied = tf.clip_by_value(most, 1, copies)
+    in_group, groups = 2 * copied, copies // copied
+    slot = tf.range(draws.flips.shape[1])
     used = (slot < in_group * groups) & (most > 0)
     group, place = slot // in_group, slot % in_group
-    is_negative = place >= in_group // 2
-    index = tf.minimum(place % (in_group // 2), objects.boxes.shape[1] - 1)
+    is_negative = place >= copied
+    index = tf.minimum(place % copied, objects.boxes.shape[1] - 1)
     exists = tf.gather(objects.valid, index, axis=1) & used
     classes = tf.where(draws.flips < _FLIPS, draws.classes, tf.gather(objects.classes, index, axis=1))
     boxes = tf.where(exists[..., tf.newaxis], tf.gather(objects.boxes, index, axis=1), 0.0)

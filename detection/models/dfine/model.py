@@ -18,7 +18,7 @@ from detection.models.dfine.criterion import (
     weighted,
 )
 from detection.models.dfine.decoder import Decoder, DecoderOutputs
-from detection.models.dfine.denoising import ClassEmbedding, DenoisingQueries, denoising_queries, draw, slot_count
+from detection.models.dfine.denoising import ClassEmbedding, DenoisingQueries, denoising_queries, draw
 from detection.models.dfine.encoder import HybridEncoder
 from detection.models.dfine.losses import distillation_weights, query_counts, targets_of
 from detection.models.dfine.matching import Objects, corners_of, union_of
@@ -215,11 +215,11 @@ class DFine(Detector):
         copies = self.config.loss.denoising_queries
         if seed is None or not copies:
             return None
-        images, slots = tf.shape(objects.boxes)[0], slot_count(copies, objects.boxes.shape[1])
+        images = tf.shape(objects.boxes)[0]
         numbers = tf.range(self._num_queries + 1)
         return denoising_queries(
             objects,
-            draw(seed, images=images, slots=slots, num_classes=self.num_classes),
+            draw(seed, images=images, slots=2 * copies, num_classes=self.num_classes),
             copies=copies,
             most=tf.reduce_max(tf.where(counted[2:] > 0.0, numbers, 0)),
             num_classes=self.num_classes,

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from detection.models.dfine.sampling import gather_cells
 from detection.models.dfine.transformer import Mlp, dense, layer_norm
 from detection.models.layers.initializers import glorot_uniform
 
@@ -89,6 +90,7 @@ class QuerySelection(keras.layers.Layer):
         cells = self.norm(self.projection(memory * tf.cast(valid[:, np.newaxis], memory.dtype)))
         logits = tf.cast(self.classes(cells), tf.float32)
         _, indices = tf.math.top_k(tf.reduce_max(logits, axis=2), min(self._count, len(anchors)))
-        content, logits = (tf.gather(values, indices, batch_dims=1) for values in (cells, logits))
-        boxes = tf.cast(self.boxes(content), tf.float32) + tf.gather(tf.constant(anchors), indices)
+        content, logits = (gather_cells(values, indices) for values in (cells, logits))
+        places = tf.reshape(tf.gather(tf.constant(anchors), tf.reshape(indices, [-1])), [-1, indices.shape[1], 4])
+        boxes = tf.cast(self.boxes(content), tf.float32) + places
         return Queries(content, logits, boxes, indices)

@@ -39,9 +39,20 @@ def dense(
     return keras.layers.Dense(filters, kernel_initializer=kernel(), bias_initializer=of_bias, name=name, dtype=dtype)
 
 
+class _LayerNormalization(keras.layers.LayerNormalization):
+    """Keras' over the last axis, in float32, scaled last: no factor of a product repeats the other one."""
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Maps [..., C] to [..., C]."""
+        values = tf.cast(inputs, tf.float32)
+        mean, variance = tf.nn.moments(values, -1, keepdims=True)
+        values = (values - mean) * tf.math.rsqrt(variance + self.epsilon)
+        return tf.cast(values * tf.cast(self.gamma, tf.float32) + tf.cast(self.beta, tf.float32), inputs.dtype)
+
+
 def layer_norm(name: str, dtype: Any) -> keras.layers.LayerNormalization:
     """Returns a layer normalisation over the channels."""
-    return keras.layers.LayerNormalization(epsilon=NORM_EPSILON, name=name, dtype=dtype)
+    return _LayerNormalization(epsilon=NORM_EPSILON, name=name, dtype=dtype)
 
 
 class Mlp(keras.layers.Layer):

@@ -1,10 +1,13 @@
 """Files of a detector of queries, which suppresses nothing: what runs in integers, and that outputs are the same."""
 
+import itertools
+import re
 from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from detection.export.litert import Precision, convert_to_litert, input_batches
 from detection.export.mediapipe_model import require_mediapipe
@@ -37,7 +40,9 @@ def detector() -> Detector:
 @pytest.mark.extended  # half a minute each
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "int8"])
-def test_a_file_gives_the_outputs_of_the_saved_model(detector: Detector, precision: Precision, tmp_path: Path) -> None:
+def test_a_file_gives_the_outputs_of_the_saved_model(
+    detector: Detector, precision: Precision, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     module = ServingModule(detector, CATEGORIES, batch_size=1)
     images = random_images()[:1]  # of the input's size: elsewhere a file drops boxes in the padding later
 
@@ -45,6 +50,9 @@ def test_a_file_gives_the_outputs_of_the_saved_model(detector: Detector, precisi
     calibration = input_batches((image.encoded for image in images), detector=detector, batch_size=1)
     content = convert_to_litert(module, precision=precision, calibration=calibration)
     operators = built_in_ops(content)
+    if precision == "float32":
+        # GPUs of phones run all but the selection of queries, and what follows the boxes and classes.
+        assert _not_for_gpus(content, capsys)[:2] == ["TOPK_V2"] * 2
     assert not {"NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5"} & operators.keys()
     assert {"GATHER", "GATHER_ND"} & operators.keys()
     if precision == "int8":
@@ -62,6 +70,15 @@ def test_a_file_gives_the_outputs_of_the_saved_model(detector: Detector, precisi
         [count] = expected["num_detections"]
         classes, expected_classes = (one["detection_classes"][0, : int(count)] for one in (found, expected))
         np.testing.assert_array_equal(classes, expected_classes)
+
+
+def _not_for_gpus(content: bytes, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Returns the operators of a file, in its order, that TensorFlow's check for GPUs refuses."""
+    capsys.readouterr()
+    tf.lite.experimental.Analyzer.analyze(model_content=content, gpu_compatibility=True)
+    lines = capsys.readouterr().out.splitlines()
+    refused = [line for line, following in itertools.pairwise(lines) if "GPU COMPATIBILITY WARNING" in following]
+    return [match[1] for line in refused if (match := re.match(r" *Op#\d+ (\w+)\(", line))]
 
 
 def test_mediapipe_has_it_on_processors_alone(detector: Detector) -> None:

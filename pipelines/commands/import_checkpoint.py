@@ -60,7 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--label-map",
         metavar="FILE",
-        help="categories of the training: label_map.pbtxt or a COCO file; default: COCO's for 90 classes, else the ids",
+        help="categories of the training: label_map.pbtxt, a COCO file, or config.json of a model of Hugging Face's; "
+        "default: COCO's for 90 classes, of a D-FINE for 80, else the ids",
     )
     parser.add_argument("--verbose", action="store_true", help="show the libraries' logs")
     add_assignments_argument(parser, "set a key of the section model, for example --set model.image_size=640")

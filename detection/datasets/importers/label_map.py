@@ -1,6 +1,7 @@
 """Reads the categories of records from a label map, a COCO file, or the dataset.json of an Examples artifact."""
 
 import functools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -67,7 +68,8 @@ def read_label_map(path: str | Path) -> LabelMap:
     """Reads a label map.
 
     Args:
-        path: `*.json`: an object with COCO's `categories`.  Otherwise protocol buffer text,
+        path: `*.json`: an object with COCO's `categories`, or with `id2label`, as the config.json of a model of
+            Hugging Face's, whose ids start from 0.  Otherwise protocol buffer text,
             `item { id: 1 name: "n01" display_name: "cat" }`: the display name, if there is one,
             is the category's name, and records may use either.
 
@@ -77,7 +79,10 @@ def read_label_map(path: str | Path) -> LabelMap:
     source = str(path)
     if source.endswith(".json"):
         tree = read_json(path)  # no size limit: it may be the annotation file itself
-        items = tree.get("categories") if isinstance(tree, dict) else None
+        tree = tree if isinstance(tree, dict) else {}
+        items, labels = tree.get("categories"), tree.get("id2label")
+        if items is None and isinstance(labels, dict) and all(re.fullmatch(r"\d{1,9}", key) for key in labels):
+            items = [{"id": int(number), "name": name} for number, name in labels.items()]
         if not isinstance(items, list):
             raise DataError(f"{source}: no list `categories`. Pass a COCO file or a label_map.pbtxt as the label map.")
         categories = items

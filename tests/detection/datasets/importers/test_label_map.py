@@ -52,6 +52,11 @@ def test_a_coco_file_gives_its_categories_whole(shared_data: Path) -> None:
     assert labels.id_of("person") == 1
 
 
+def test_the_labels_of_a_model_of_hugging_face(tmp_path: Path) -> None:
+    labels = write(tmp_path / "config.json", '{"id2label": {"0": "cat", "1": "dog"}, "label2id": {"cat": 0, "dog": 1}}')
+    assert labels.categories == [{"id": 0, "name": "cat"}, {"id": 1, "name": "dog"}]
+
+
 def test_keypoints_are_in_the_order_of_the_file(tmp_path: Path) -> None:
     text = "item {{ id: 1 name: 'cat' keypoints {{ {} label: 'ear' }} keypoints {{ {} label: 'nose' }} }}"
     with_ids = write(tmp_path / "m.pbtxt", text.format("id: 7", "id: 2"))
@@ -115,6 +120,9 @@ def test_no_label_map(tmp_path: Path, text: str, message: str) -> None:
     [
         ("[]", "no list `categories`"),
         ('{"categories": 3}', "no list `categories`"),
+        ('{"id2label": ["cat"]}', "no list `categories`"),
+        ('{"id2label": {"%s": "cat"}}' % ("1" * 5000), "no list `categories`"),
+        ('{"id2label": {"0": 7}}', "item 1 .*name"),
         ('{"categories": [7]}', "item 1: not an object: 7"),
         ('{"categories": [{"id": true, "name": "a"}]}', "item 1.*: invalid id: true. Write an integer"),
         ('{"categories": [{"id": 1, "name": "half \\ud800"}]}', "item 1 .*: half a character"),

@@ -37,10 +37,10 @@ class Backbone(keras.layers.Layer):
 class BackboneKind(NamedTuple):
     """Networks of one class.
 
-    make: the class; it takes `spec`, `activation` (None: the network's own), `batch_norm`, `recompute`, `name`, `dtype`
-        and `arguments`.
+    make: the class; it takes `spec`, `activation` (None: the network's own), `batch_norm`, `recompute`, `name` and
+        `dtype`.
     specs: specifications by name.
-    arguments: options of `BackboneOptions`, and arguments of `make_backbone`, that this kind alone has.
+    arguments: options of `BackboneOptions`, and arguments of `make_backbone`, that it takes, too.
     layouts: values of the option `layout`.
     """
 

@@ -74,8 +74,8 @@ def make_backbone(
     tail: bool = False,
     expanded: bool = False,
     dtype: Any,
-) -> Any:
-    """Returns the `Backbone`, without its variables.
+) -> Backbone:
+    """Returns the backbone, without its variables.
 
     Args:
         options: the backbone.
@@ -97,7 +97,7 @@ def make_backbone(
         reason = "not for this detector" if any(name in other.specs for other in _KINDS) else "no such backbone"
         raise ConfigError(f"model.overrides.backbone.name = {name!r}: {reason}. Choose from {', '.join(kinds)}.")
     own = options.model_dump() | {"tail": tail, "expanded": expanded}
-    backbone = kind.make(
+    backbone: Backbone = kind.make(
         spec=kind.specs[name],
         activation=activation,
         batch_norm=batch_norm,

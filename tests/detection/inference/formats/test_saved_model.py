@@ -1,6 +1,7 @@
 """SavedModel to COCO results: conventions, batches, errors."""
 
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,21 @@ def test_a_signature_without_the_outputs(tmp_path: Path) -> None:
     tf.saved_model.save(module, str(tmp_path), signatures={"serving_default": module.serve})
     with pytest.raises(DataError, match=r"has no output detection_classes, detection_scores, num_detections"):
         SavedModelDetector(folder=tmp_path, batch_size=1)
+
+
+def test_a_model_that_reads_no_picture_is_at_fault_not_the_picture(tmp_path: Path, images: list[EncodedImage]) -> None:
+    class Failing(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="images")])
+        def serve(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
+            names = ("boxes", "classes", "scores")
+            numbers = tf.strings.length(images)
+            tf.debugging.assert_negative(numbers)
+            return {f"detection_{name}": numbers for name in names} | {"num_detections": numbers}
+
+    module = Failing()
+    tf.saved_model.save(module, str(tmp_path), signatures={"serving_default": module.serve})
+    with pytest.raises(DataError, match=rf"^{re.escape(str(tmp_path))}: the SavedModel cannot be run: InvalidArgument"):
+        SavedModelDetector(folder=tmp_path, batch_size=1).detect(images[:1])
 
 
 @pytest.mark.parametrize(
